@@ -113,8 +113,11 @@ BASE_VERSION = "base"
 VERSION_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 """One directory name: no separator, no leading dot, at most 128 characters."""
 
-ADAPTER_PATTERN = VERSION_PATTERN
-"""An adapter's name is a model's name for samplers, and a directory's name in the cache."""
+ADAPTER_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._@-]{0,126}[A-Za-z0-9])?$"
+"""An adapter's name is a model's name for samplers, and a directory's name in the cache.
+
+ART names the adapter of a step MODEL@STEP.
+"""
 
 MODEL_PATTERN = r"^[^#\x00-\x20\x7f]{1,256}$"
 """A model's or an adapter's name, which may contain slashes. It never contains ``#``, which the

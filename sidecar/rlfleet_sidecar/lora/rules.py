@@ -52,7 +52,7 @@ def demand_name(name: str, model: str, *, is_declared: bool) -> None:
         raise SidecarError(
             Code.INVALID_REQUEST,
             f"name: {name:.128} is not valid; use {model}, or at most 128 letters, digits and"
-            " . _ - that begin and end with a letter or digit",
+            " . _ @ - that begin and end with a letter or digit",
         )
 
 

@@ -103,6 +103,30 @@ async def test_one_that_is_still_being_written_is_waited_for(
     assert (await loading).status_code == 200
 
 
+@pytest.mark.usefixtures("unmarked")
+async def test_what_skyrl_sends_after_an_unload_is_no_failed_update(serving: Subject) -> None:
+    """It clears the adapter that it may keep in the engine's memory."""
+    await send(load("/skyrl/v1/load_lora_adapter"), serving)
+    await send(UNLOAD, serving)
+
+    discard = {"method": "skyrl_discard_in_memory_lora", "args": [], "kwargs": {"lora_name": NAME}}
+    discarded = await serving.admin.post("/collective_rpc", json=discard)
+
+    assert discarded.json() == {"results": [None]}
+    await send(RESUME, serving)
+    assert (await serving.report()).stage is Stage.OPEN
+
+
+async def test_art_s_adapter_has_the_step_in_its_name(serving: Subject, unmarked: Path) -> None:
+    body = {"lora_name": "policy@7", "lora_path": str(unmarked)}
+
+    reply = await serving.admin.post("/v1/load_lora_adapter", json=body)
+
+    assert reply.status_code == 200
+    assert (await serving.complete(model="policy@7")).status_code == 200
+    assert await loaded(serving) == ["policy@7"]
+
+
 class TestWithFilesOfAnotherUser:
     @pytest.fixture
     def identity(self) -> dict[str, object]:

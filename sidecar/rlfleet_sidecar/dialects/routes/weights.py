@@ -110,6 +110,10 @@ async def _probe(worker: TrainerSession, _body: RpcBody) -> None:
     await worker.questions.demand_alive()
 
 
+async def _discard(_worker: TrainerSession, _body: RpcBody) -> None:
+    """Do nothing: no adapter is kept in memory. SkyRL calls it after each unload."""
+
+
 async def _start(worker: TrainerSession, body: RpcBody) -> None:
     if body.named.get("is_checkpoint_format") is False:
         worker.refuse_update(FORM)
@@ -135,4 +139,5 @@ _ACTS: dict[str, Callable[[TrainerSession, RpcBody], Awaitable[None]]] = {
     "skyrl_start_weight_update": _start,
     "update_weights_nccl": _send,
     "skyrl_finish_weight_update": _finish,
+    "skyrl_discard_in_memory_lora": _discard,
 }
