@@ -1,4 +1,4 @@
-"""The fleet of examples/prime-rl and prime-rl's two files mean the same names and paths.
+"""The fleet of examples/prime-rl and prime-rl's three files mean the same names and paths.
 
 That prime-rl takes the files was seen with its own models, which need Python 3.12: README.md there.
 """
@@ -30,6 +30,7 @@ def test_model_and_transport_are_the_fleet_s(name: str) -> None:
 
     assert config["model"]["name"] == SPEC.model.name
     assert config["weight_broadcast"] == {"type": "filesystem"}
+    assert config["rollout_transport"] == {"type": "filesystem"}
 
 
 @pytest.mark.parametrize("name", ["orch.toml", "train.toml"])
@@ -50,3 +51,9 @@ def test_samples_go_to_the_fleet_and_changes_to_the_operator() -> None:
         f"http://rlfleet.rlfleet-system.svc:8082/fleets/default/{NAME}"
     ]
     assert SPEC.weight_version is None
+
+
+def test_the_environment_server_is_the_one_of_the_orchestrator_s_source() -> None:
+    (source,) = parsed("orch.toml")["train"]["source"]
+
+    assert parsed("env.toml") == {"serve": source["serve"], "env": source["env"]}
