@@ -57,3 +57,7 @@ def test_the_environment_server_is_the_one_of_the_orchestrator_s_source() -> Non
     (source,) = parsed("orch.toml")["train"]["source"]
 
     assert parsed("env.toml") == {"serve": source["serve"], "env": source["env"]}
+
+
+def test_logprobs_are_those_of_prime_rl_s_own_server() -> None:
+    assert "--logprobs-mode=processed_logprobs" in SPEC.engine.args
