@@ -4,8 +4,10 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from tests.fakes.threaded_server import threaded
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _CHUNK = 1024 * 1024
@@ -76,12 +78,5 @@ def serving(root: Path, host: str = "127.0.0.1") -> Iterator[FileServer]:
     """Serve the files of a directory."""
     known = FileServer()
     handler = type("Handler", (_Handler,), {"root": root, "known": known})
-    with ThreadingHTTPServer((host, 0), handler) as server:
-        known.url = f"http://{host}:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield known
-        finally:
-            server.shutdown()
-            thread.join()
+    with threaded(handler, host) as known.url:
+        yield known

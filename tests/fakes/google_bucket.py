@@ -3,14 +3,15 @@
 It has what is used of the XML API, and knows no credentials.
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.fakes.threaded_server import threaded
 
 _CONDITION = "x-goog-if-generation-match"
 _MODIFIED = "Mon, 01 Jan 2024 00:00:00 GMT"
@@ -144,12 +145,5 @@ def serving() -> Iterator[GoogleBucket]:
     """Serve an empty bucket, whatever its name."""
     known = GoogleBucket()
     handler = type("Handler", (_Handler,), {"known": known})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        known.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield known
-        finally:
-            server.shutdown()
-            thread.join()
+    with threaded(handler) as known.url:
+        yield known
