@@ -68,6 +68,7 @@ class _Visit:
             cache_spare=0,
         )
         self._options = keeper.MODELS[name].get("engine", {})
+        self._has_own_head = keeper.MODELS[name].get("own_head", False)
         self._wrong: list[str] = []
         self._stale: tuple[str, ...] = ()
         self._booted_answer: tuple[float, ...] = ()
@@ -76,6 +77,8 @@ class _Visit:
     def seen(self) -> dict[str, Any]:
         with self._booted() as engine:
             row = self._tested(engine)
+            if self._has_own_head:
+                self._equal_head(engine)
             stepped = self._taken_up(engine, row)
             row["refused"] = list(self._refused())
             drafter = engine.drafter()
@@ -181,6 +184,13 @@ class _Visit:
         except ValueError:
             # An answer that is not finite shows a change, too.
             return math.inf
+
+    def _equal_head(self, engine: Engine) -> None:
+        """Reload a head that equals the embeddings, for which vLLM would drop the head for good."""
+        forms.with_equal_head(self._base, self._versions / "equal")
+        keeper.finish(self._versions / "equal")
+        held = self._prepared(engine, "equal")
+        engine.reload(held.directory, held.files)
 
     def _taken_up(self, engine: Engine, row: dict[str, Any]) -> tuple[float, ...]:
         """Check, copy and reload the step in each form; return the answers of the last."""

@@ -60,6 +60,18 @@ def add_drafter(at: Path, seed: int) -> None:
     (at / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
 
 
+def say_tied(at: Path) -> None:
+    """Say that the head is tied to the embeddings, though the files have a head of its own."""
+    config = json.loads((at / "config.json").read_text())
+    (at / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+
+
+def with_equal_head(base: Path, at: Path) -> None:
+    """Write the base with a head that equals the embeddings."""
+    tensors = tensors_of(base)
+    _bare(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, at)
+
+
 def rename(at: Path, heads: Mapping[str, str]) -> None:
     """Give tensors the names of the Hub's files, by the heads of names that transformers writes."""
 

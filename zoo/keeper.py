@@ -43,6 +43,8 @@ def base(name: str, seed: int, at: Path) -> Path:
         forms.turn(at)
     if "renamed" in entry:
         forms.rename(at, entry["renamed"])
+    if entry.get("own_head"):
+        forms.say_tied(at)
     if entry.get("drafter"):
         forms.add_drafter(at, seed)
     if "quantised" in entry:
@@ -54,7 +56,7 @@ def base(name: str, seed: int, at: Path) -> Path:
 
 def state_of(name: str, at: Path) -> dict[str, Any]:
     """Return the state dict of a checkpoint as transformers holds it: a trainer's own names."""
-    if MODELS[name].keys() & {"quantised", "drafter"}:
+    if MODELS[name].keys() & {"quantised", "drafter", "own_head"}:
         return forms.tensors_of(at)
     kind = getattr(transformers, _class(MODELS[name]))
     model = kind.from_pretrained(at, dtype=torch.bfloat16)

@@ -8,6 +8,7 @@ same order. A parameter that vLLM dropped after the boot must be written, or the
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any
 
 import torch
@@ -91,6 +92,8 @@ def _memory(tensor: Any) -> int:
 _PROCESSED = "_already_called_process_weights_after_loading"
 _PACKED = ("cpu_linear", "_cpu_unpacked_conv_weight")
 """Attributes that processing adds to a layer, and creates again."""
+_UNTIED = "word_embeddings_untied_by_checkpoint"
+"""Of vLLM's configuration: says that a head equal to the embeddings is to be tied."""
 _EMPTY = "_rlfleet_empty"
 """Marks a tensor without weights, also after a failed load."""
 
@@ -108,7 +111,18 @@ def load(
         with WriteCounter() as written:
             model.load_weights(tensors)
         _demand_written(restored, written)
-        process_weights_after_loading(bare, model_config, device)
+        process_weights_after_loading(bare, _as_booted(model_config), device)
+
+
+def _as_booted(model_config: Any) -> Any:
+    """Return a configuration with which vLLM keeps the head of the boot.
+
+    It would tie a head that equals the embeddings, and the next version's own head were unread.
+    """
+    config = copy(model_config)
+    if hasattr(config, _UNTIED):
+        setattr(config, _UNTIED, False)
+    return config
 
 
 def rooms(model: Any) -> list[int]:
