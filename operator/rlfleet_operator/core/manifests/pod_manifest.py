@@ -45,6 +45,8 @@ _STATE_DIR = "/var/lib/rlfleet"
 _CACHE_DIR = "/var/cache/rlfleet"
 _CACHE_SIZE = "1Ti"
 _SIDECAR_REQUESTS = {"cpu": "250m", "memory": "256Mi"}
+_OF_NO_POD = ("digest", "run_id", "step", "follow", "retention", "sharing")
+"""Fields of weights that commands carry: those about one version, and what workers do with all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,7 @@ def template_hash(fleet: Fleet) -> str:
         include={"model", "weights", "engine", "sidecar", "template"},
         # A release that adds a field with a default must restart no worker.
         exclude_defaults=True,
-        # Fields about one version restart no worker either.
-        exclude={"weights": {"digest", "run_id", "step"}},
+        exclude={"weights": set(_OF_NO_POD)},
     )
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

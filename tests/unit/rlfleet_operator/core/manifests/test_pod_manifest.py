@@ -414,6 +414,17 @@ def test_fields_about_one_version_and_the_cache_s_default_restart_no_worker() ->
 
 
 @pytest.mark.parametrize(
+    "weights", [{"follow": "Latest"}, {"retention": {}}, {"sharing": True}], ids=str
+)
+def test_what_only_commands_carry_replaces_no_pod(weights: dict[str, Any]) -> None:
+    least = {"path": "/w/{version}"}
+    before = fleets.fleet({"weights": least})
+    after = fleets.fleet({"weights": least | weights})
+
+    assert pod_manifest.pod(before, 0, DEFAULTS) == pod_manifest.pod(after, 0, DEFAULTS)
+
+
+@pytest.mark.parametrize(
     ("asked", "requests"),
     [
         ({}, {"cpu": "250m", "memory": "256Mi"}),
