@@ -14,6 +14,16 @@ pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/fleet.yaml"))
+DOWNLOADING = [
+    *NAMES,
+    "../areal",
+    "../prime-rl",
+    "../quick-start/gpu",
+    "../skyrl",
+    "../slime",
+    "../trl",
+]
+"""Examples with the Job of storage/."""
 
 
 def built(name: str) -> list[dict[str, Any]]:
@@ -40,6 +50,15 @@ def test_a_worker_has_a_gpu_for_each_rank_and_the_model_that_is_downloaded(name:
 
     assert engine.resources.limits["nvidia.com/gpu"] == engine.tensor_parallel_size
     assert fleet.spec.model.name == model
+
+
+@pytest.mark.parametrize("name", DOWNLOADING)
+def test_no_other_model_of_the_same_claim_is_served_under_its_name(name: str) -> None:
+    model = fleet_of(name).spec.model
+    maps = (one for one in built(name) if one["kind"] == "ConfigMap")
+    (downloaded,) = (one["data"]["MODEL"] for one in maps if one["metadata"]["name"] == "model")
+
+    assert (model.name, model.path) == (downloaded, f"/models/{downloaded}")
 
 
 @pytest.mark.parametrize("name", NAMES)
