@@ -57,5 +57,13 @@ def test_one_node_is_enough(folder: Path) -> None:
     assert {mode for one in claims for mode in one["spec"]["accessModes"]} == {"ReadWriteOnce"}
 
 
+def test_on_a_gpu_the_fleet_does_not_take_the_image_for_cpu_of_the_operator() -> None:
+    objects = built(FOLDER / "gpu")
+    (fleet,) = (one for one in objects if one["kind"] == "RLInferenceFleet")
+    jobs = [one["spec"]["template"]["spec"] for one in objects if one["kind"] == "Job"]
+
+    assert {one["containers"][0]["image"] for one in jobs} == {fleet["spec"]["engine"]["image"]}
+
+
 def test_the_demo_s_fleet_is_the_quick_start_s() -> None:
     assert (FOLDER / "fleet.yaml").read_text() == (stage.DEMO / "fleet.yaml").read_text()
