@@ -1,5 +1,6 @@
 """Alerts, runbooks, dashboard and docs name metrics that exist."""
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from rlfleet_operator.core.metrics.additions import FAILURES, REJECTIONS
 from rlfleet_operator.core.metrics.gauges import FAMILIES
 from rlfleet_operator.core.model.worker_phase import Phase
 from rlfleet_operator.core.rollout.rollout import ENDED
-from rlfleet_operator.core.status import verdict
+from rlfleet_operator.core.status import events, verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts" / "rlfleet"
@@ -104,3 +105,12 @@ def test_the_page_about_metrics_names_each_of_the_operator_s() -> None:
 
     for name in ours:
         assert name in text or f"`_{name.removeprefix('rlfleet_')}" in text, name
+
+
+def test_the_page_about_metrics_names_each_event_s_reason() -> None:
+    text = (ROOT / "docs" / "how-to" / "monitor.md").read_text().partition("## Events")[2]
+    code = inspect.getsource(events)
+    reasons = set(re.findall(r'"(?:Normal|Warning)",\s*"([A-Z][A-Za-z]+)"', code))
+
+    assert {"RolloutStarted", "CanaryReady", "WorkerLost"} < reasons
+    assert {one for one in {*reasons, "WorkersChanged"} if one not in text} == set()
