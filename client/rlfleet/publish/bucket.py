@@ -25,7 +25,7 @@ def opened(target: Any, options: Mapping[str, Any], *, pointed: bool) -> "Bucket
         import obstore  # noqa: PLC0415 - only a trainer that publishes to a bucket has it
     except ImportError as error:
         raise PublishError(
-            "publishing to a bucket needs obstore; run pip install 'rlfleet[bucket]'"
+            "publishing to a bucket needs obstore; run pip install 'obstore>=0.12,<0.13'"
         ) from error
     store = obstore.store.from_url(target, **options) if isinstance(target, str) else target
     return BucketStore(obstore, store, f"{layout.UPDATES}/" if pointed else "")

@@ -1,6 +1,10 @@
 """Conditional writes to a bucket, on a server that compares generations as Google's does."""
 
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +60,14 @@ def test_a_write_that_was_done_but_answered_with_an_error_is_no_other_trainer_s(
 
     assert (google.lost, found.version, found.is_full) == (set(), 2, False)
     assert latest(google) == f"{RUN}/{found.name}"
+
+
+def test_without_obstore_the_error_names_a_requirement_of_the_project(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    extras = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
+    (needed,) = extras["project"]["optional-dependencies"]["bucket"]
+
+    with pytest.raises(PublishError, match=re.escape(f"pip install '{needed}'")):
+        Publisher("s3://weights/qwen")
