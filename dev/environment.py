@@ -3,7 +3,7 @@
 RLFLEET_CACHE    where slow things are kept (default: rlfleet in the user's cache)
 CLUSTER          "existing": use the cluster of the current kubeconfig
 IMAGE_PREFIX     where image names start, for CLUSTER=existing; without it they are loaded
-WORKER_BASE      for CLUSTER=existing: the image with vLLM under the worker's (default: vLLM's own)
+WORKER_BASE      for CLUSTER=existing: the image with vLLM for CPU under the worker's
 STORAGE_CLASS    for CLUSTER=existing: the class of the demo's volume (default: the cluster's)
 VLLM             the release of vLLM in the worker's image (default: the newest locked one)
 KUBECONFIG       as everywhere

@@ -55,12 +55,28 @@ def load_steps(images: Sequence[Image], build: Callable[[Image, Path], None]) ->
     found = loader(nodes)
     if not shutil.which(found.program):
         raise StepFailed(f"the cluster is {found.program}'s, and {found.program} is not on PATH")
-    make = functools.partial(_by_engine, engine) if (engine := _engine()) else build
+    lacking = [image for image in images if not is_held(nodes, image.name)]
+    make = build
+    if engine := _engine():
+        demand_base(lacking)
+        make = functools.partial(_by_engine, engine)
     return [
         Step(f"loading {image.name}", functools.partial(_load, image, found, make))
-        for image in images
-        if not is_held(nodes, image.name)
+        for image in lacking
     ]
+
+
+def demand_base(images: Sequence[Image]) -> None:
+    """Raise if the worker's image would be built on vLLM's own, whose engine needs a GPU."""
+    if any(map(_is_worker, images)) and not environment.variable("WORKER_BASE"):
+        raise StepFailed(
+            "WORKER_BASE is not set, and vLLM's own image needs GPUs; set it to vLLM's image for "
+            "CPU (docs/how-to/quick-start.md)"
+        )
+
+
+def _is_worker(image: Image) -> bool:
+    return image.file.name == "Dockerfile.worker"
 
 
 def is_held(nodes: Sequence[dict[str, Any]], name: str) -> bool:
@@ -101,6 +117,5 @@ def _by_engine(engine: str, image: Image, archive: Path) -> None:
 def engine_command(engine: str, image: Image) -> list[str]:
     """Return what builds an image by a container engine; WORKER_BASE replaces vLLM's image."""
     base = environment.variable("WORKER_BASE")
-    is_worker = image.file.name == "Dockerfile.worker"
-    chosen = [f"--build-arg=BASE={base}"] if is_worker and base else []
+    chosen = [f"--build-arg=BASE={base}"] if _is_worker(image) and base else []
     return [engine, "build", *chosen, f"--file={image.file.name}", f"--tag={image.name}", "."]

@@ -49,3 +49,15 @@ def test_a_user_chooses_the_image_under_the_worker_s(monkeypatch: pytest.MonkeyP
         "docker", names.worker(names.NEWEST)
     )
     assert "BASE" not in " ".join(loading.engine_command("docker", names.operator()))
+
+
+def test_no_cluster_on_this_machine_gets_an_engine_that_needs_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WORKER_BASE", raising=False)
+    with pytest.raises(StepFailed, match="WORKER_BASE is not set"):
+        loading.demand_base([names.operator(), names.worker(names.NEWEST)])
+    loading.demand_base([names.operator()])
+
+    monkeypatch.setenv("WORKER_BASE", "vllm-for-cpu:1")
+    loading.demand_base([names.worker(names.NEWEST)])
