@@ -127,7 +127,7 @@ class _Changes:
         self._found: dict[str, list[tuple[OpenDelta, Fragment]]] = {}
         for one in deltas:
             for name, fragment in one.delta.fragments.items():
-                # SkyRL's may hold tensors that the base model lacks.
+                # SkyRL's may hold a tied head, which the base model lacks.
                 if name in content.tensors:
                     self._found.setdefault(name, []).append((one, fragment))
 

@@ -31,6 +31,7 @@ from rlfleet_sidecar.deltas.payload import (
     patch_of,
 )
 from rlfleet_sidecar.deltas.published import defects_named
+from rlfleet_sidecar.state.required_tensors import HEAD
 
 _HELD = 1024 * 1024
 """Up to this size an overwrite is read once, larger ones at two places at once."""
@@ -71,7 +72,7 @@ class OpenDelta:
                     prefix = self.part(fragment, 0, min(FRAME_PREFIX, fragment.nbytes))
                     window = demand_frame(prefix, fragment, tensor.nbytes)
                     self._windows[fragment.tensor] = window
-                elif not self.delta.skips_unknown:
+                elif not (self.delta.skips_unknown and _is_tied_head(fragment.tensor, tensors)):
                     raise BadDeltaError(
                         f"changes tensor {fragment.tensor}, which the base model lacks; publish"
                         " only tensors of the base model"
@@ -148,6 +149,11 @@ class _Range:
             self._at += wanted
         found, self._ahead = self._ahead[:size], self._ahead[size:]
         return found
+
+
+def _is_tied_head(name: str, tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether this is the head of a model that has none of its own."""
+    return HEAD.search(name) is not None and not any(map(HEAD.search, tensors))
 
 
 def _is_held(fragment: Fragment) -> bool:

@@ -51,4 +51,4 @@ class Delta:
     fragments: Mapping[str, Fragment] = field(repr=False)
     """By tensor."""
     skips_unknown: bool = False
-    """Whether tensors that the base model lacks are left out, such as a tied head."""
+    """Whether the head is left out if the base model has none: it is tied to the embeddings."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfleet_sidecar.errors import SidecarError
-from tests.fakes.checkpoints import SHAPES, write_model
+from tests.fakes.checkpoints import SHAPES, write_file, write_model
 from tests.fakes.deltas.indexed import write_chain, write_delta
 from tests.fakes.deltas.shard import Shard, rewritten
 from tests.fakes.deltas.skyrl import write_skyrl
@@ -107,13 +107,25 @@ def test_deltas_in_the_wrong_order_are_rejected(base: Tensors, weights: Path, fo
     assert caught.value.code == "DigestMismatch"
 
 
-def test_skyrl_s_tensors_that_the_base_model_lacks_are_left_out(
-    base: Tensors, weights: Path, fold: Folded
-) -> None:
+def test_skyrl_s_tied_head_is_left_out(weights: Path, tmp_path: Path) -> None:
+    tied = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
+    (tmp_path / "tied").mkdir()
+    write_file(tmp_path / "tied" / "model.safetensors", tied, 0)
+    base = tensors_of(tmp_path / "tied")
     new = trained(base, 1)
-    write_skyrl(weights, 1, base, new | {"tied.head.weight": b"\1" * 16})
+    write_skyrl(weights, 1, base, new | {"lm_head.weight": new["model.embed_tokens.weight"]})
 
-    assert fold(["delta-00000001"]) == new
+    assert folded(tmp_path / "tied", weights, tmp_path / "draft", [["delta-00000001"]]) == new
+
+
+@pytest.mark.parametrize("unknown", ["model.language_model.norm.weight", "draft.lm_head.weight"])
+def test_skyrl_s_tensors_that_the_base_model_lacks_are_rejected(
+    base: Tensors, weights: Path, fold: Folded, unknown: str
+) -> None:
+    write_skyrl(weights, 1, base, trained(base, 1) | {unknown: b"\1" * 16})
+
+    with pytest.raises(SidecarError, match=f"changes tensor {unknown}, which the base model lacks"):
+        fold(["delta-00000001"])
 
 
 STEPS = st.lists(
