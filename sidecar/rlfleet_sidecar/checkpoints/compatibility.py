@@ -106,13 +106,13 @@ def _with_heads(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Map
 
 
 def untied(tensors: Mapping[str, Tensor]) -> tuple[str, str] | None:
-    """Return the names of a head and of embeddings of its dtype; None without both.
+    """Return the names of a head and of the embeddings; None without both.
 
-    Where the engine ties them, they must have the same bytes.
+    Where the engine ties them, they must have the same bytes. So they must have one dtype.
     """
     embeddings = _embeddings(tensors)
     head = next((one for name, one in tensors.items() if HEAD.search(name)), None)
-    if head is None or embeddings is None or head.dtype != embeddings.dtype:
+    if head is None or embeddings is None:
         return None
     return head.name, embeddings.name
 

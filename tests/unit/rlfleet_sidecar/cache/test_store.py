@@ -1,6 +1,7 @@
 """What lies whole in the cache is held though the trainer's volume does not answer."""
 
 import errno
+import json
 import os
 import shutil
 import threading
@@ -363,3 +364,24 @@ def test_a_head_with_the_bytes_of_the_embeddings_is_accepted_where_they_are_tied
     path.write_bytes(data)
 
     assert prepared(VersionStore(settings, tying(settings)))
+
+
+def test_a_head_of_another_dtype_than_the_embeddings_is_rejected_where_they_are_tied(
+    settings: SidecarSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "weights" / VERSION / "model.safetensors"
+    data = path.read_bytes()
+    begin, size = 8 + int.from_bytes(data[:8], "little"), 2 * VOCABULARY * HIDDEN
+    head = b"".join(b"\0\0" + data[at : at + 2] for at in range(begin, begin + size, 2))
+    header = json.loads(data[8:begin])
+    for name, entry in header.items():
+        if name != "__metadata__":
+            entry["data_offsets"] = [offset + size for offset in entry["data_offsets"]]
+    header["lm_head.weight"] |= {"dtype": "F32", "data_offsets": [0, 2 * size]}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + head + data[begin + size :])
+
+    with pytest.raises(SidecarError, match=r"differs from model\.embed_tokens\.weight"):
+        prepared(VersionStore(settings, tying(settings)))
+
+    assert prepared(VersionStore(settings, Checkpoints(settings)))
