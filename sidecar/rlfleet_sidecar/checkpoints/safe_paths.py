@@ -102,7 +102,7 @@ class OpenFolder:
     def stamp(self, name: str) -> FileStamp | None:
         """Return the stamp of a file without opening it; None if it does not exist."""
         try:
-            seen = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+            seen = os.stat(name, dir_fd=self.descriptor, follow_symlinks=self.follow)
         except FileNotFoundError:
             return None
         return stamp_of(name, seen)

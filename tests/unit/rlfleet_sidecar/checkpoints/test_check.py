@@ -381,3 +381,15 @@ def test_a_check_that_takes_too_long_ends(model: Path, root: Path) -> None:
     error = refusal(checkpoints(model, root, check_s=1e-9))
 
     assert error.code is Code.CHECKPOINT_UNREADABLE
+
+
+def test_a_base_model_of_links_is_read_once(model: Path, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "snapshot").mkdir()
+    for path in model.iterdir():
+        (tmp_path / "snapshot" / path.name).symlink_to(path)
+    subject = checkpoints(tmp_path / "snapshot", root)
+    request = PrepareRequest(operation="o", version="base")
+
+    read = [subject.prepare(PrepareJob("base", 30), request, frozenset) for _ in range(2)]
+
+    assert read == [True, False]
