@@ -5,6 +5,7 @@ file that is loaded, and every listed file must exist. It may contain a ``probe`
 of the trainer's model (trainer_probe.py).
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
@@ -14,10 +15,12 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from rlfleet_contract.paths import MANIFEST_FILE
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints.folder import Folder, Location
-from rlfleet_sidecar.checkpoints.headers import Headers, bytes_of, invalid, parsed
+from rlfleet_sidecar.checkpoints.headers import Headers, bytes_of, damage_named, invalid, parsed
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 
+_PIECE = 16 * 1024 * 1024
+"""Of an object in a store each is a request."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,255}$")]
 
 
@@ -77,6 +80,19 @@ def manifest_of(folder: Folder, content: Headers, expected: str | None) -> Manif
     _demand_sizes(folder, files)
     hashes = {name: entry.sha256 for name, entry in files.items()}
     return Manifest(folder.path, digest, hashes, found.probe)
+
+
+def demand_hashes(
+    folder: Folder, manifest: Manifest, names: Iterable[str], demand_wanted: Callable[[], None]
+) -> None:
+    """Raise unless these files have the hashes that a manifest lists."""
+    for name in names:
+        hashed = sha256()
+        with folder.open(name) as reading, damage_named(folder.path / name):
+            for place in range(0, reading.stamp.size, _PIECE):
+                hashed.update(reading.read(min(_PIECE, reading.stamp.size - place), place))
+                demand_wanted()
+        manifest.demand(name, hashed.hexdigest())
 
 
 def mismatch(path: Location, what: str) -> SidecarError:

@@ -18,6 +18,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints.check import Checkpoint, Checkpoints, is_alike
 from rlfleet_sidecar.checkpoints.folder import Folder
 from rlfleet_sidecar.checkpoints.headers import Headers, content_of
+from rlfleet_sidecar.checkpoints.manifest import demand_hashes, manifest_of
 from rlfleet_sidecar.checkpoints.safe_paths import open_copy
 from rlfleet_sidecar.deltas.chain import Chain, Link, chain_to
 from rlfleet_sidecar.deltas.formats.names import WEIGHTS, Series, series_of
@@ -130,7 +131,7 @@ class Publications:
             return self._look(series, number)
 
         chain = chain_to(series, number, partial(self._is_staged, run), look)
-        with self._start(chain.start, look) as (folder, content):
+        with self._start(chain.start, look, demand_wanted) as (folder, content):
             passes = [
                 partial(self._opened, series, links, content, demand_wanted)
                 for links in grouped(chain.links, self._at_once)
@@ -170,7 +171,10 @@ class Publications:
 
     @contextmanager
     def _start(
-        self, start: str, look: Callable[[int], Published | None]
+        self,
+        start: str,
+        look: Callable[[int], Published | None],
+        demand_wanted: Callable[[], None],
     ) -> Iterator[tuple[Folder, Headers]]:
         copy = None if start == BASE_VERSION else self._copy_of(start)
         if copy is not None:
@@ -180,8 +184,12 @@ class Publications:
         found = series_of(start)
         full = look(found[1]) if found is not None else None
         is_committed = full is not None and full.is_committed
-        with self._checkpoints.checked(start, is_committed=is_committed) as checked:
-            yield checked
+        with self._checkpoints.checked(start, is_committed=is_committed) as (folder, content):
+            # Of what no delta changes, only a manifest says what it must be.
+            listed = manifest_of(folder, content, None)
+            if listed is not None:
+                demand_hashes(folder, listed, sorted(listed.hashes), demand_wanted)
+            yield folder, content
 
     @contextmanager
     def _opened(

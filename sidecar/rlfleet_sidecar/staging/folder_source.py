@@ -8,20 +8,18 @@ process.
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from hashlib import sha256
+from functools import partial
 from pathlib import Path
 
 from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_sidecar.checkpoints.check import demand_same
 from rlfleet_sidecar.checkpoints.folder import Folder, Location, Reading
 from rlfleet_sidecar.checkpoints.headers import Headers, damage_named
-from rlfleet_sidecar.checkpoints.manifest import Manifest
+from rlfleet_sidecar.checkpoints.manifest import Manifest, demand_hashes
 from rlfleet_sidecar.staging.crew import Crew
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.staging.range_copy import RangeCopy
 from rlfleet_sidecar.staging.source import Done
-
-_PIECE = 1024 * 1024
 
 
 class FolderSource:
@@ -115,10 +113,5 @@ def abandon(opened: ExitStack) -> None:
 def demand_others(folder: Folder, content: Headers, manifest: Manifest, work: PrepareJob) -> None:
     """Raise unless the files that a manifest lists and the engine does not load are as listed."""
     loaded = {stamp.name for stamp in content.files}
-    for name in sorted(manifest.hashes.keys() - loaded):
-        hashed = sha256()
-        with folder.open(name) as reading, damage_named(folder.path / name):
-            for place in range(0, reading.stamp.size, _PIECE):
-                hashed.update(reading.read(min(_PIECE, reading.stamp.size - place), place))
-                work.advance(0)
-        manifest.demand(name, hashed.hexdigest())
+    names = sorted(manifest.hashes.keys() - loaded)
+    demand_hashes(folder, manifest, names, partial(work.advance, 0))

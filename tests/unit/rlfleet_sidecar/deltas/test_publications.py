@@ -15,7 +15,7 @@ from rlfleet_sidecar.deltas.chain import Link
 from rlfleet_sidecar.deltas.publications import Build, Copy, Publications, grouped
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
-from tests.fakes.checkpoints import SHAPES, write_file, write_version
+from tests.fakes.checkpoints import SHAPES, write_file, write_manifest, write_version
 from tests.fakes.deltas.indexed import INDEX, write_chain, write_delta
 from tests.fakes.deltas.spoilt import SPOILED
 from tests.fakes.deltas.tensors import Tensors, tensors_of, trained
@@ -99,6 +99,27 @@ def test_a_chain_begins_at_the_newest_full_version(
 
     assert (build.chain.start, len(build.chain.links)) == ("weight_v000002", 1)
     assert tensors == trained(two, 3)
+
+
+def test_a_delta_over_a_full_version_that_its_manifest_contradicts_is_rejected(
+    made: Callable[[str], tuple[Build, Tensors]], weights: Path
+) -> None:
+    full = write_version(weights, "weight_v000001", seed=5)
+    write_manifest(full)
+    one = tensors_of(full)
+    write_delta(weights, 2, one, one | {"model.norm.weight": bytes(16)})
+    data = bytearray((full / "model.safetensors").read_bytes())
+    data[len(data) // 2] ^= 1
+    (full / "model.safetensors").write_bytes(data)
+
+    with pytest.raises(SidecarError, match="by rlfleet-manifest") as caught:
+        made("weight_v000002")
+
+    assert caught.value.code is Code.DIGEST_MISMATCH
+    data[len(data) // 2] ^= 1
+    (full / "model.safetensors").write_bytes(data)
+    (weights.parent / "draft-of-weight_v000002").rmdir()
+    assert made("weight_v000002")[1]["model.norm.weight"] == bytes(16)
 
 
 def test_a_full_version_without_a_marker_needs_its_number_in_the_index(
