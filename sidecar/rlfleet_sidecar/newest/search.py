@@ -13,6 +13,8 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Newest
 from rlfleet_sidecar.checkpoints.folder import Root
 from rlfleet_sidecar.checkpoints.layouts import Layouts
+from rlfleet_sidecar.deltas.chain import FIRST
+from rlfleet_sidecar.deltas.formats.names import WEIGHTS
 from rlfleet_sidecar.deltas.formats.pointer import LATEST, MAX_BYTES, UPDATES
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.newest import pointers
@@ -61,7 +63,7 @@ class Search:
             except SidecarError as error:
                 if error.code is Code.CHECKPOINT_UNREADABLE:
                     raise
-        if pointed.number:
+        if WEIGHTS.name(FIRST) not in pointed.names:
             return None
         # Stitch's new run has no version yet: engines must have the model that they boot with.
         is_known = known is not None and (known.version, known.run) == (BASE_VERSION, pointed.run)

@@ -220,6 +220,18 @@ def test_a_run_without_a_version_means_the_model_that_engines_boot_with(tmp_path
     assert newest(tmp_path / "updates") == Newest(version="base", run="run-2", found_at=NOW)
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("latest", "global_step0"), ("latest", "step-0"), ("latest_checkpointed_iteration.txt", "0")],
+)
+def test_another_trainer_s_version_0_is_not_the_base_model(
+    tmp_path: Path, file: str, text: str
+) -> None:
+    (tmp_path / file).write_text(text)
+
+    assert named(tmp_path) is None
+
+
 def test_a_pointer_to_a_version_that_is_not_there_yet_is_nothing(tmp_path: Path) -> None:
     published(tmp_path, 1)
     (tmp_path / "latest").write_text("weight_v000002")
