@@ -26,6 +26,7 @@ from rlfleet_sidecar.errors import SidecarError
 CONFIG = "config.json"
 SUFFIX = ".safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
+_MISTRAL = "consolidated"
 _MODULE = ".py"
 _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 """Files that can contain code."""
@@ -66,7 +67,7 @@ def refuse_code(folder: Folder, *, has_modules: bool = False) -> None:
 
 def content_of(folder: Folder, deadline: float) -> Headers:
     """Return the headers of a directory's checkpoint; raises SidecarError with their defect."""
-    names = folder.names()
+    names = _of_one_model(folder)
     index = index_of(folder, names)
     shards = [name for name in names if name.endswith(SUFFIX)]
     if index is not None:
@@ -90,6 +91,18 @@ def content_of(folder: Folder, deadline: float) -> Headers:
         raise invalid(folder.path, f"lacks tensor {lost[0]} of its index; write both again")
     config = json_of(folder, CONFIG) if CONFIG in names else {}
     return Headers(tuple(files), tensors, config)
+
+
+def _of_one_model(folder: Folder) -> list[str]:
+    """Return a directory's names, of a base model without Mistral's second copy of it.
+
+    A Hub repository of Mistral may hold the model twice, with transformers' names and with its
+    own. vLLM boots from its own and loads both; a trainer writes those of transformers.
+    """
+    names = folder.names()
+    others = [name for name in names if not name.startswith(_MISTRAL)]
+    is_twice = any(name.startswith("model") and name.endswith(SUFFIX) for name in others)
+    return others if folder.follow and is_twice else names
 
 
 def _demand_in_place(
