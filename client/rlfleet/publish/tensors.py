@@ -99,6 +99,9 @@ def _dtype(name: str, dtype: str) -> str:
 
 def _in_folder(folder: Path) -> Iterator[Item]:
     paths = sorted(folder.glob("*.safetensors"))
+    if any(path.name.startswith("model") for path in paths):
+        # Mistral's second copy of a model, which workers leave out too.
+        paths = [path for path in paths if not path.name.startswith("consolidated")]
     if not paths:
         raise PublishError(f"{folder} holds no safetensors file; save the model there first")
     for path in paths:
