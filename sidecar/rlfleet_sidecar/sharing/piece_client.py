@@ -5,11 +5,13 @@ prepare that can be superseded. Redirects are not followed, since the token is i
 """
 
 import http.client
+import io
+import socket
 import time
 from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,7 +22,8 @@ from rlfleet_contract.worker.supply import Holding
 STALL_S = 3.0
 """A worker that sends nothing for so long is left."""
 PIECE_S = 20.0
-"""A worker that takes longer for a piece is left: less than a MiB per second."""
+"""A worker that takes longer for a piece is left: less than a MiB per second. The same time holds
+for the head of its reply, and for what it says it has."""
 _MOST_STATE = 1024 * 1024
 _READ = 1024 * 1024
 _OK, _NOT_YET, _NOT_FOUND = 200, 425, 404
@@ -47,7 +50,44 @@ class PeerTLS(NamedTuple):
     """The DNS name that the certificate must have; connections are to IP addresses."""
 
 
-class _SecureConnection(http.client.HTTPConnection):
+class _InTime(io.RawIOBase):
+    """What a socket receives; a timeout once a whole reply has had its time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        # It keeps the socket open until the reply is read, though the connection is closed before.
+        self._received = sock.makefile("rb", buffering=0)
+        self._end = time.monotonic() + PIECE_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any, /) -> int | None:
+        left_s = self._end - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the reply takes too long")
+        self._sock.settimeout(min(STALL_S, left_s))
+        return self._received.readinto(view)
+
+    def close(self) -> None:
+        self._received.close()
+        super().close()
+
+
+class _Reply(http.client.HTTPResponse):
+    """A reply that ends in time, its head included."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(sock, *arguments, **keywords)
+        self.fp.close()
+        self.fp = io.BufferedReader(_InTime(sock))
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Reply
+
+
+class _SecureConnection(_Connection):
     """Speaks TLS with a sidecar; a certificate that does not fit is an OSError."""
 
     def __init__(self, address: str, tls: PeerTLS) -> None:
@@ -145,7 +185,7 @@ class PieceClient:
 
     def _connection(self, address: str) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection(address, timeout=STALL_S)
+            return _Connection(address, timeout=STALL_S)
         return _SecureConnection(address, self._tls)
 
     def _asked(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
