@@ -6,6 +6,7 @@ It holds no credentials and no query, so that messages may contain it as it is.
 import re
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import unquote
 
 from rlfleet_contract.paths import BASE_VERSION, VERSION_PATTERN
 from rlfleet_contract.worker.problems import Code
@@ -26,10 +27,14 @@ class StoreUrl:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Split a URL that the settings have checked."""
+        """Split a URL that the settings have checked.
+
+        A bucket's objects are named as the URL says; of an HTTP server's it is percent-encoded.
+        """
         scheme, _, rest = text.partition("://")
         host, *parts = rest.split("/")
-        return cls(scheme, host, tuple(part for part in parts if part))
+        named = map(unquote, parts) if scheme in _HTTP else parts
+        return cls(scheme, host, tuple(part for part in named if part))
 
     @property
     def key(self) -> str:
@@ -92,6 +97,8 @@ class StoreLayout:
         """Return the version of a URL, from its name; raises if it has none."""
         before, after = str(self.folder_of(PLACEHOLDER)).split(PLACEHOLDER)
         given = directory.rstrip("/")
+        if self.root.is_http:
+            given = str(StoreUrl.of(given))
         version = given.removeprefix(before).removesuffix(after)
         is_name = re.fullmatch(VERSION_PATTERN, version) is not None and version != BASE_VERSION
         if not is_name or before + version + after != given:

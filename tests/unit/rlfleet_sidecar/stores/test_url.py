@@ -40,3 +40,11 @@ def test_a_bucket_and_a_key_are_separated() -> None:
 
     assert (str(url.bucket), url.key, url.is_http) == ("s3://b", "run/v1/config.json", False)
     assert StoreUrl.of("http://h/a").is_http
+
+
+def test_an_http_url_is_percent_encoded_and_a_bucket_s_is_not() -> None:
+    http = StoreLayout.of("https://h/my%20run/{version}")
+
+    assert (http.folder_of("v1") / "a%b").key == "my run/v1/a%b"
+    assert http.version_of("https://h/my%20run/v1") == "v1"
+    assert StoreLayout.of("s3://b/my%20run/{version}").folder_of("v1").key == "my%20run/v1"
