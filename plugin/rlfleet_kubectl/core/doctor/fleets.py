@@ -116,7 +116,8 @@ def _of_worker(row: WorkerRow, scene: FleetScene, known: Reasons) -> Iterator[Fi
     cause = next((name for name in known if name in row.message), "")
     why = "; ".join(entry.text for entry in known.get(cause, ()) if entry.column == "do")
     mend = why or f"{command} logs {row.name} -c sidecar"
-    yield error("WorkerUnreachable", about, f"the operator gets no answer: {row.message}", mend)
+    said = f"the operator gets no answer: {row.message}".removesuffix(": ")
+    yield error("WorkerUnreachable", about, said, mend)
 
 
 def _of_token(scene: FleetScene) -> Iterator[Finding]:

@@ -56,15 +56,21 @@ class Pointer:
 
 
 def pointer_of(data: bytes) -> Pointer:
-    """Parse the file; raises TornDeltaError if it is empty, BadDeltaError if it is no pointer."""
-    text = data.decode("utf-8", errors="replace").strip()
+    """Parse the file; raises TornDeltaError if it is empty or cut, BadDeltaError if no pointer."""
+    text = data.decode("utf-8-sig", errors="replace").strip()
     if not text:
         raise TornDeltaError("is empty, expected RUN/weight_vNNNNNN; wait for the first version")
     found = _TEXT.fullmatch(text)
     run = "" if found is None else found["run"] or ""
     if found is None or len(run) > _MAX_RUN:
         raise _bad(text)
-    return Pointer(run, found["prefix"] or "", found["digits"])
+    prefix, digits = found["prefix"] or "", found["digits"]
+    if prefix == WEIGHTS.prefix and len(digits) < WEIGHTS.digits:
+        raise TornDeltaError(
+            f"contains {text[:80]!r}, expected {WEIGHTS.digits} digits; wait until its publisher"
+            " has written all of it"
+        )
+    return Pointer(run, prefix, digits)
 
 
 def _bad(text: str) -> BadDeltaError:

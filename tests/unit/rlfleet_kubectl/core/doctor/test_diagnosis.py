@@ -748,6 +748,15 @@ def test_a_defect_is_found(
     assert mend in shown[check].mend
 
 
+def test_a_silent_worker_without_a_message_leaves_no_colon_behind() -> None:
+    cluster = Cluster()
+    worker("Unreachable", "")(cluster)
+
+    (shown,) = (one for one in cluster.diagnosed() if one.check == "WorkerUnreachable")
+    assert shown.found == "the operator gets no answer"
+    assert "logs qwen-0 -c sidecar" in shown.mend
+
+
 CORE_FAILED = """\
 (EngineCore pid=21) ERROR 11-27 10:17:36 [core.py:1510] Traceback (most recent call last):
 (EngineCore pid=21) ERROR 11-27 10:17:36 [core.py:1510] ValueError: No memory for the cache blocks.

@@ -13,6 +13,7 @@ from rlfleet_sidecar.deltas.formats.pointer import Pointer, pointer_of
     [
         ("run-1/weight_v000007", "run-1", ("weight_v000007", "000007")),
         ("a/b/weight_v000007\n", "a/b", ("weight_v000007", "000007")),
+        ("\N{ZERO WIDTH NO-BREAK SPACE}weight_v000012\r\n", "", ("weight_v000012", "000012")),
         ("weight_v000012\n", "", ("weight_v000012", "000012")),
         ("0012", "", ("weight_v000012", "000012")),
         ("weight_v0000007", "", ("weight_v000007", "000007")),
@@ -55,6 +56,12 @@ def test_an_unknown_text_never_means_the_base_model(text: str) -> None:
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_empty_pointer_is_waited_for(text: str) -> None:
     with pytest.raises(TornDeltaError, match="is empty"):
+        pointer_of(text.encode())
+
+
+@pytest.mark.parametrize("text", ["weight_v00001", "run/weight_v0"])
+def test_a_pointer_cut_in_its_digits_names_no_other_version(text: str) -> None:
+    with pytest.raises(TornDeltaError, match="expected 6 digits"):
         pointer_of(text.encode())
 
 
