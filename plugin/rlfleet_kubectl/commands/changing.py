@@ -164,23 +164,28 @@ def rollback(shell: Shell, fleet: str, rollout_id: int | None, **flags: Any) -> 
 
 
 def apply(shell: Shell, fleet: ObservedFleet, change: SpecChange | None, flags: Flags) -> None:
-    """Patch the spec, print what was patched, and wait if the user wants that."""
+    """Patch the spec, print what was patched, and wait if the user wants that.
+
+    A spec that says so already is waited for too: its rollout may have failed.
+    """
     if change is None:
         shell.say(f"{fleet.name} is unchanged: its spec says so already")
-        return
+    else:
+        _patch(shell, fleet, change, is_dry=flags.dry_run)
+    if flags.wait and not flags.dry_run:
+        version = change.fields.get("weightVersion") if change else None
+        _wait(shell, fleet.name, version, flags.timeout)
+
+
+def _patch(shell: Shell, fleet: ObservedFleet, change: SpecChange, *, is_dry: bool) -> None:
     try:
-        after = shell.kubectl.patch(
-            fleet.name, changes.operations(fleet, change), is_dry=flags.dry_run
-        )
+        after = shell.kubectl.patch(fleet.name, changes.operations(fleet, change), is_dry=is_dry)
     except PluginError as error:
         raise (_overtaken(shell, fleet) or error) from None
-    dry = " (dry run)" if flags.dry_run else ""
+    dry = " (dry run)" if is_dry else ""
     shell.say(f"{fleet.name} patched{dry}, generation {after.generation}")
     shell.say(*(f"  {line}" for line in changes.lines(fleet, change)))
     shell.say(*(f"note: {note}" for note in change.notes))
-    if flags.wait and not flags.dry_run:
-        version = change.fields.get("weightVersion")
-        _wait(shell, fleet.name, version, flags.timeout)
 
 
 def _overtaken(shell: Shell, fleet: ObservedFleet) -> PluginError | None:

@@ -1,0 +1,45 @@
+"""Commands as a user runs them; kubectl is a script that prints a recorded fleet."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlfleet_kubectl.cli import rlf
+from rlfleet_kubectl.errors import Exit, PluginError
+from rlfleet_view.fleet import ObservedFleet
+from tests.unit.rlfleet_view.recordings import fleet
+
+Printing = Callable[[ObservedFleet], None]
+
+
+@pytest.fixture
+def printing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Printing:
+    """Let kubectl print a fleet, and watch without news."""
+    program, printed = tmp_path / "kubectl", tmp_path / "fleet.json"
+    program.write_text(
+        f'#!/bin/sh\ncat "{printed}"\ncase "$*" in *--watch*) exec sleep 60;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), *os.get_exec_path()]))
+
+    def put(found: ObservedFleet) -> None:
+        printed.write_text(json.dumps(found.raw, indent=4))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"), [("stalled", Exit.STALLED), ("waiting", Exit.TIMED_OUT)]
+)
+def test_a_wait_for_a_spec_that_says_so_already_is_no_success(
+    printing: Printing, recorded: str, expected: Exit
+) -> None:
+    printing(fleet(recorded))
+
+    done = CliRunner().invoke(rlf, ["resume", "qwen", "--wait", "--timeout", "1s"])
+    assert isinstance(done.exception, PluginError)
+    assert done.exception.status is expected
