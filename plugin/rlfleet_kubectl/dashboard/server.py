@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -78,12 +77,12 @@ class Dashboard(ThreadingHTTPServer):
         return f"{self.cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def admits(self, header: str) -> bool:
-        """Return whether a Cookie header lets in."""
-        try:
-            held = SimpleCookie(header).get(self.cookie_name)
-        except CookieError:
-            return False
-        return held is not None and _equal(held.value, self._cookie)
+        """Return whether a Cookie header lets in.
+
+        It has the cookies of all other servers of this host, which may be of any form.
+        """
+        pairs = (one.strip().partition("=") for one in header.split(";"))
+        return any(name == self.cookie_name and _equal(v, self._cookie) for name, _, v in pairs)
 
     def shown(self, fleet: ObservedFleet) -> RawObject:
         """Return a fleet with its buttons."""

@@ -68,6 +68,18 @@ def test_the_address_that_a_browser_is_started_with_works_once(
     assert [stranger.get(once).status_code for _ in range(2)] == [303, 403]
 
 
+@pytest.mark.parametrize(
+    "other", ['theme={"dark": true}', "a[0]=1", "no-value", "path=/x", "a=b c"]
+)
+def test_cookies_of_other_servers_of_this_machine_lock_nobody_out(
+    server: Dashboard, user: httpx.Client, other: str
+) -> None:
+    own = f"{server.cookie_name}={user.cookies[server.cookie_name]}"
+
+    for header in (f"{other}; {own}", f"{own}; {other}"):
+        assert user.get("/", headers={"Cookie": header}).status_code == 200, header
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", ""])
 def test_a_name_that_was_bound_to_this_address_gets_nothing(user: httpx.Client, host: str) -> None:
     assert user.get("/", headers={"Host": host}).status_code == 421
