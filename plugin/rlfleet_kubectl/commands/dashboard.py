@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import sys
+import threading
 import webbrowser
 
 import click
@@ -50,7 +51,9 @@ def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool
         shell.say(server.url)
         sys.stdout.flush()
         if not no_browser:
-            webbrowser.open(server.url_once())
+            # Some return when their user closes them: the page must be served by then.
+            at = server.url_once()
+            threading.Thread(target=webbrowser.open, args=(at,), daemon=True).start()
         server.serve_forever()
 
 
