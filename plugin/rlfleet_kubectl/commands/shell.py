@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 from rlfleet_kubectl.core.tree import Style
 from rlfleet_kubectl.errors import PluginError
@@ -15,7 +16,7 @@ from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view import web
 
 UNBOUNDED = 4096
-"""Columns of a table that goes to a file or a pipe: nothing is cut there."""
+"""Columns of a table, and of all that goes to a file or a pipe: nothing is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,15 @@ class Shell:
         return Style(now(), web.known_reasons(), is_ascii=is_ascii)
 
     def show(self, what: RenderableType) -> None:
-        """Print a table or a tree; colours are left out unless this is a terminal."""
-        if self.console.is_terminal:
+        """Print a table or a tree; colours are left out unless this is a terminal.
+
+        A tree is folded at the terminal's edge. A table is not cut there, as kubectl's is not:
+        names and versions must be whole.
+        """
+        if self.console.is_terminal and not isinstance(what, Table):
             self.console.print(what)
             return
+        self.console.width = UNBOUNDED
         with self.console.capture() as held:
             self.console.print(what)
         self.say(*(line.rstrip() for line in held.get().splitlines()))

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from rlfleet_kubectl.cli import rlf
+from rlfleet_kubectl.commands.shell import Shell, now
+from rlfleet_kubectl.core import tables
 from rlfleet_kubectl.errors import Exit, PluginError
+from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet
 from tests.unit.rlfleet_view.recordings import fleet
 
@@ -43,3 +47,15 @@ def test_a_wait_for_a_spec_that_says_so_already_is_no_success(
     done = CliRunner().invoke(rlf, ["resume", "qwen", "--wait", "--timeout", "1s"])
     assert isinstance(done.exception, PluginError)
     assert done.exception.status is expected
+
+
+def test_a_narrow_terminal_cuts_no_name_and_no_version(capsys: pytest.CaptureFixture[str]) -> None:
+    found = fleet("stalled")
+    shell = Shell(Kubectl(), Console(force_terminal=True, width=40))
+
+    shell.show(tables.fleets([found], now(), all_namespaces=True))
+    shell.show(tables.workers(found.workers, {}, is_wide=True))
+    shown = capsys.readouterr().out
+    assert "…" not in shown.replace(found.status["summary"], "")
+    for word in ("NAMESPACE", "qwen-0", found.target, found.workers[0].message):
+        assert word in shown
