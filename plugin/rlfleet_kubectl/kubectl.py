@@ -4,9 +4,11 @@ A plugin of kubectl has kubectl at hand. It knows every way to log in, and the f
 variables that users give it (KUBECONFIG, exec plugins, impersonation).
 """
 
+import contextlib
 import json
 import queue
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -28,6 +30,8 @@ _GONE = ("NotFound", "Forbidden", "Unauthorized", "doesn't have a resource type"
 """Words of answers after which asking again does not help."""
 _AGAIN_S = 2.0
 _SILENCE_S = 30.0
+_GOES_ON_S = 1.0
+"""What is said so long before a command's end is no reason of its failure."""
 _TEXT: _TextMode = {"encoding": "utf-8", "errors": "replace"}
 """Logs hold what engines wrote, which may be no UTF-8."""
 
@@ -112,8 +116,46 @@ class Kubectl:
 
 
 def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; bytes of its output that are no UTF-8 are replaced."""
-    return subprocess.run(words, input=stdin, capture_output=True, check=False, **_TEXT)
+    """Run a command to its end; bytes of its output that are no UTF-8 are replaced.
+
+    What it says while it goes on is shown: a login plugin may ask the user to open a page.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe, **_TEXT
+    ) as process:
+        # Read here, and not by communicate(), which has it at the end.
+        stderr, process.stderr = process.stderr, None
+        said: list[str] = []
+        listener = threading.Thread(target=_listen, args=(stderr, said), daemon=True)
+        relay = threading.Thread(target=_relay, args=(process, said), daemon=True)
+        try:
+            listener.start()
+            relay.start()
+            printed, _ = process.communicate(stdin)
+        except BaseException:
+            process.kill()
+            raise
+        listener.join()
+        return subprocess.CompletedProcess(words, process.wait(), printed, "".join(said))
+
+
+def _listen(stderr: IO[str], said: list[str]) -> None:
+    with stderr:
+        # Each line when it comes, also for the other thread.
+        said.extend(stderr)
+
+
+def _relay(process: subprocess.Popen[str], said: list[str]) -> None:
+    """Show what a command has said, if it goes on for a second after it."""
+    shown = known = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_GOES_ON_S)
+            return
+        sys.stderr.write("".join(said[shown:known]))
+        sys.stderr.flush()
+        shown, known = known, len(said)
 
 
 def _until_end(arrived: "queue.Queue[RawObject | None]") -> Iterator[ObservedFleet | None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlfleet_kubectl import kubectl
+from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 
 SCRIPT = """#!/bin/sh
@@ -39,3 +40,32 @@ def test_a_watch_that_is_silent_is_started_again(
                 seen.append(state.generation)
 
     assert seen == [0, 1, 2]
+
+
+ASKING = """#!/bin/sh
+echo 'open https://login.example and enter ABCD' >&2
+sleep 3
+cat
+echo 'error: you must be logged in' >&2
+exit 1
+"""
+
+
+def test_what_a_login_asks_for_is_shown_and_a_failure_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(ASKING)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), *os.get_exec_path()]))
+
+    with pytest.raises(PluginError, match="you must be logged in"):
+        Kubectl().text("get", "rlf", stdin="input")
+    assert capsys.readouterr().err == "open https://login.example and enter ABCD\n"
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000])
+def test_input_and_output_of_any_size_pass(size: int) -> None:
+    done = kubectl.ran(["sh", "-c", f"cat; head -c {size} /dev/zero >&2"], "x" * size)
+
+    assert (done.stdout, len(done.stderr)) == ("x" * size, size)
