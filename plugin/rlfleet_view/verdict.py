@@ -39,15 +39,24 @@ def judged(fleet: ObservedFleet, version: str | None = None) -> Judged:
         message = f"spec.weightVersion is {declared}, not {version}"
         return Judged(SyncState.SUPERSEDED, "AnotherVersion", message)
     stalled = fleet.condition("Stalled")
-    if stalled is not None and stalled.is_true:
+    # A trainer or the store may still name the version: what stalls is another one until then.
+    is_of_it = not version or version in {declared, fleet.target}
+    if stalled is not None and stalled.is_true and is_of_it:
         return Judged(SyncState.STALLED, stalled.reason, stalled.message)
     if not fleet.is_observed:
         message = "the operator has not read this spec yet"
         return Judged(SyncState.BEHIND, "Unobserved", message)
     if version and fleet.target != version:
-        message = f"target is {fleet.target or 'not set'}, not {version}"
-        return Judged(SyncState.BEHIND, "AnotherTarget", message)
+        return _of_another(fleet, version)
     return _of_condition(fleet)
+
+
+def _of_another(fleet: ObservedFleet, version: str) -> Judged:
+    message = f"target is {fleet.target or 'not set'}, not {version}"
+    stalled = fleet.condition("Stalled")
+    if stalled is not None and stalled.is_true:
+        message += f"; it is stalled: {stalled.reason}: {stalled.message}"
+    return Judged(SyncState.BEHIND, "AnotherTarget", message)
 
 
 def _of_condition(fleet: ObservedFleet) -> Judged:

@@ -70,6 +70,17 @@ def test_without_a_declared_version_the_one_waited_for_may_still_come() -> None:
     assert judged(followed, "step-1").state is SyncState.SYNCED
 
 
+def test_a_stall_of_another_version_ends_no_wait_for_one_that_may_still_come() -> None:
+    followed = fleet("stalled", weightVersion=None)
+
+    later = judged(followed, "step-10")
+    assert (later.state, later.reason) == (SyncState.BEHIND, "AnotherTarget")
+    assert "target is step-9, not step-10; it is stalled: VersionNotFound: " in later.message
+    assert judged(followed, "step-9").state is SyncState.STALLED
+    assert judged(fleet("stalled"), "step-9").state is SyncState.STALLED
+    assert judged(followed).state is SyncState.STALLED
+
+
 def test_a_fleet_that_is_behind_says_what_it_waits_for() -> None:
     message = judged(fleet("waiting")).message
 
