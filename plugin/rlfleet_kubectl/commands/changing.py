@@ -1,6 +1,7 @@
 """Commands that change a fleet's spec, and `wait`."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,10 +23,10 @@ NO_STEP = -1
 def seconds(written: str) -> float:
     """Return the seconds of a duration as kubectl writes it."""
     number, size = (written[:-1], written[-1:]) if written[-1:] in _SIZES else (written, "s")
-    try:
-        return float(number) * _SIZES[size]
-    except ValueError:
-        raise click.BadParameter(f"{written!r} is no duration; write 90s, 10m or 1h") from None
+    # No sign, nan or inf: a wait would end at once, or never.
+    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", number):
+        raise click.BadParameter(f"{written!r} is no duration; write 90s, 10m or 1h")
+    return float(number) * _SIZES[size]
 
 
 def step(written: str) -> int:

@@ -52,7 +52,7 @@ def test_a_duration_is_written_as_for_kubectl(written: str, expected: float) -> 
     assert seconds(written) == expected
 
 
-@pytest.mark.parametrize("written", ["", "m", "5d", "ten"])
+@pytest.mark.parametrize("written", ["", "m", "5d", "ten", "-5s", "nan", "infh", "."])
 def test_what_is_no_duration_is_rejected(written: str) -> None:
     with pytest.raises(click.BadParameter, match="write 90s, 10m or 1h"):
         seconds(written)
