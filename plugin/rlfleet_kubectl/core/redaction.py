@@ -26,9 +26,12 @@ _STRONG = (
 )
 _WEAK = r"authorization|auth|pass|pwd|signature|cookie|sig|bearer|dsn|key"
 """Count only as words of their own: `key`, and not `monkey`."""
+_SHORT = r"jwt|pat|sas"
+"""As these, of variables and fields: in a text they begin too many other words."""
 _END = r"s?(?:$|[-_./0-9]|(?-i:(?=[A-Z])))"
 _NAME = re.compile(
-    rf"(?:{_STRONG}|(?:^|[-_./]|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_WEAK})){_END}", re.IGNORECASE
+    rf"(?:{_STRONG}|(?:^|[-_./]|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_WEAK}|{_SHORT})){_END}",
+    re.IGNORECASE,
 )
 _OF_ACCESS = "".join(rf"(?<!{word})(?<!{word}[-_.])" for word in ("api", "auth", "access"))
 _COUNTS = (
@@ -49,7 +52,9 @@ _PLAIN_KEYS = frozenset(
 _WORDS_OF_TEXT = re.compile(
     r"""
     (?P<scheme>\b(?:bearer|basic|negotiate|token(?=\s+\S*\d))\s+)[A-Za-z0-9._~+/=:-]{6,}
-    |(?P<user>[a-z][a-z0-9+.-]{0,30}://)[^/\s"'@]+@
+    |(?P<header>\bauthorization\\?["']?\s{0,2}[:=]\s{0,3}\\?["']?
+     (?:\[removed\]|[a-z][\w-]{0,30})\s+)[A-Za-z0-9._~+/=:-]{6,}
+    |(?P<user>[a-z][a-z0-9+.-]{0,30}://)[^/\s"']+@
     |(?P<begin>-----BEGIN[ A-Z]*PRIVATE[ ]KEY-----).*?(?:-----END[ A-Z]*PRIVATE[ ]KEY-----|\Z)
     |(?-i:\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)
     |(?-i:\b(?:hf_|gh[pousr]_|AKIA|ASIA|AIza)[A-Za-z0-9]{16,})
@@ -90,7 +95,7 @@ def text(written: str, known: Iterable[str] = ()) -> str:
 
 
 def _of_words(found: re.Match[str]) -> str:
-    kept = found["scheme"] or found["user"] or found["begin"] or ""
+    kept = found["scheme"] or found["header"] or found["user"] or found["begin"] or ""
     return f"{kept}{REMOVED}{'@' if found['user'] else ''}"
 
 
@@ -165,7 +170,7 @@ def _in_text(raw: str) -> Iterator[str]:
         if is_secret_name(_name_of(found)) and not _is_plain(value):
             yield value
     yield from (one["value"] for one in _FLAGGED.finditer(raw))
-    for found in re.finditer(r"://([^/\s\"'@]+)@", raw):
+    for found in re.finditer(r"://([^/\s\"']+)@", raw):
         yield from (part for part in found[1].split(":", 1) if part)
 
 

@@ -31,6 +31,9 @@ NAMES = (
         f"https://bucket.blob/x?sv=2&sig={PLANTED}",
         f"https://user:{PLANTED}@host/path",
         f"s3://{PLANTED}@bucket/x",
+        f"postgres://user:p@{PLANTED}@host/db",
+        f"Authorization: ApiKey {PLANTED}",
+        f'{{"authorization": "Splunk {PLANTED}"}}',
         f"--api-key={PLANTED}",
         f"password={PLANTED}",
         f"VLLM_API_KEY={PLANTED}",
@@ -127,6 +130,12 @@ def places() -> list[tuple[str, dict[str, Any]]]:
         ("a shell's command", pod(command=["sh", "-c", f"export TOKEN={PLANTED}; run"])),
         ("a URL in a flag", pod(args=[f"--source=https://user:{PLANTED}@host/x"])),
         ("JSON in a flag", pod(args=[f'--config={{"password": "{PLANTED}"}}'])),
+        *(
+            (f"a variable {one}", pod(env=[{"name": one, "value": PLANTED}]))
+            for one in ("GITHUB_PAT", "X_JWT", "BLOB_SAS")
+        ),
+        ("a header in a command", pod(command=[f"curl -H 'Authorization: ApiKey {PLANTED}' x"])),
+        ("a URL with an at sign", pod(args=[f"--db=postgres://user:p@{PLANTED}@host/db"])),
         ("what was applied last", annotated),
         ("another annotation", other),
         ("a label", labelled),
