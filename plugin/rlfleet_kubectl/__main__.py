@@ -1,5 +1,6 @@
 """The entry point: runs the command and turns its error into a message and an exit status."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ def main() -> None:
     if Path(sys.argv[0]).name == completing.KUBECTL_ASKS:
         click.echo("\n".join(completing.for_kubectl(rlf, sys.argv[1:])))
         return
+    # A wait that a script ends must end its kubectl too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         rlf.main(prog_name="kubectl rlf", complete_var=completing.VARIABLE)
     except PluginError as error:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,3 +62,27 @@ def test_a_narrow_terminal_cuts_no_name_and_no_version(capsys: pytest.CaptureFix
     assert "…" not in shown.replace(found.status["summary"], "")
     for word in ("NAMESPACE", "qwen-0", found.target, found.workers[0].message):
         assert word in shown
+
+
+def test_a_wait_that_is_terminated_leaves_no_kubectl(printing: Printing, tmp_path: Path) -> None:
+    printing(fleet("waiting"))
+    started = tmp_path / "started"
+    program = tmp_path / "kubectl"
+    program.write_text(program.read_text().replace("cat", f'echo $$ > "{started}"; cat', 1))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlfleet_kubectl", "wait", "qwen"],
+        env={
+            "PATH": os.pathsep.join(os.get_exec_path()),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        # It says what it waits for once the watch has begun.
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.terminate()
+
+    assert process.returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
