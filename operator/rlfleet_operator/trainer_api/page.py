@@ -52,7 +52,9 @@ class FleetPage:
     def add_routes(self, router: web.UrlDispatcher, base: str) -> None:
         """Add the page's routes below ``base``."""
         router.add_get(base, _with_slash, name=f"{PREFIX}redirect")
-        router.add_get(f"{base}/{page.EVENTS}", self._events, name=f"{PREFIX}events")
+        # HEAD would hold a stream whose events nobody expects.
+        events = f"{base}/{page.EVENTS}"
+        router.add_get(events, self._events, name=f"{PREFIX}events", allow_head=False)
         router.add_get(f"{base}/{page.LOAD}", self._load, name=f"{PREFIX}load")
         names = "|".join(sorted(page.NAMES)).replace(".", r"\.")
         router.add_get(f"{base}/{{file:(?:{names})?}}", self._file, name=f"{PREFIX}file")

@@ -109,6 +109,12 @@ async def test_a_stream_has_the_fleet_its_news_and_its_end(served: Served) -> No
     assert rest == b""
 
 
+async def test_head_begins_no_stream(served: Served) -> None:
+    async with aiohttp.ClientSession() as http, http.head(f"{served.url}/events") as reply:
+        assert reply.status == 405
+    assert served.page._streams.total() == 0  # noqa: SLF001 - nothing else shows what is held
+
+
 async def test_a_stream_without_news_is_kept_alive(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
