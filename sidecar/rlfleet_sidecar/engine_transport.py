@@ -1,14 +1,41 @@
-"""The connections to one engine."""
+"""The connections to one engine: each request has its own, and its end closes it.
+
+httpcore's pool loses a connection for ever if a request is cancelled just as its reply ends, as
+by a time limit on a machine that stood still. A pool that serves one request cannot fill up. It
+also never uses a connection that vLLM is about to close.
+"""
+
+import asyncio
 
 import httpx
 
-_LIMITS = httpx.Limits(max_connections=8, max_keepalive_connections=1, keepalive_expiry=2.0)
-"""Below vLLM's 5 s, because a connection that it is about to close must not be used.
-
-One is kept: of several that expired together, httpcore closes the first alone if the request that
-closes them is cancelled."""
+_LIMITS = httpx.Limits(max_connections=1, max_keepalive_connections=0)
+_AT_ONCE = 8
 
 
-def engine_transport() -> httpx.AsyncHTTPTransport:
+class EngineTransport(httpx.AsyncBaseTransport):
+    """Sends each request over a pool of its own, and reads the whole reply."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; its end, cancelled or not, leaves no connection."""
+        async with self._free:
+            once = httpx.AsyncHTTPTransport(verify=False, trust_env=False, limits=_LIMITS)
+            try:
+                reply = await once.handle_async_request(request)
+                body = b"".join([piece async for piece in reply.aiter_raw()])
+            finally:
+                await once.aclose()
+        return httpx.Response(
+            reply.status_code,
+            headers=reply.headers,
+            stream=httpx.ByteStream(body),
+            extensions={"http_version": reply.extensions["http_version"]},
+        )
+
+
+def engine_transport() -> httpx.AsyncBaseTransport:
     """Return the connections to one engine."""
-    return httpx.AsyncHTTPTransport(verify=False, trust_env=False, limits=_LIMITS)
+    return EngineTransport()

@@ -5,7 +5,9 @@ import gc
 import socket
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from itertools import count
 
 import httpx
 import pytest
@@ -13,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from rlfleet_contract.engine.rank_report import Installed
 from rlfleet_contract.worker.commands import KVCache, PauseMode
-from rlfleet_sidecar import engine_transport
 from rlfleet_sidecar.errors import EngineError, EngineLostError
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -42,6 +43,10 @@ async def test_an_engine_that_stopped_listening_is_lost_though_its_connection_st
 
 
 GATE = b'{"boot": "b", "is_open": true, "waiting": 0, "in_flight": 0}'
+REPLY = f"HTTP/1.1 200 OK\r\ncontent-length: {len(GATE)}\r\n\r\n".encode() + GATE
+_STALLS = 24
+"""Three times what the client sends at once."""
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -> None:
@@ -163,11 +168,10 @@ def engine_that_fails(count: int, takes_s: float = 0) -> tuple[EngineClient, lis
 
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer each request about the gate, after a moment."""
-    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(GATE)}\r\n\r\n".encode()
     try:
         while await reader.readuntil(b"\r\n\r\n"):
             await asyncio.sleep(0.02)
-            writer.write(head + GATE)
+            writer.write(REPLY)
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
     finally:
@@ -178,19 +182,10 @@ async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 async def test_a_request_that_is_cancelled_leaves_no_connection_open(
     monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
-    """Even while it closes connections that have expired, as on a machine that stood still."""
-    monkeypatch.setattr(
-        engine_transport,
-        "_LIMITS",
-        replace_expiry(engine_transport._LIMITS, 0.1),  # noqa: SLF001
-    )
     left: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: left.append(str(found.exc_value)))
-    server = await asyncio.start_server(answered, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, EngineClient(url) as engine:
+    async with answering(answered) as engine:
         await asyncio.gather(*(engine.gate() for _ in range(3)))
-        await asyncio.sleep(0.2)
         asking = asyncio.create_task(engine.gate())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -201,9 +196,37 @@ async def test_a_request_that_is_cancelled_leaves_no_connection_open(
     assert left == []
 
 
-def replace_expiry(limits: httpx.Limits, seconds: float) -> httpx.Limits:
-    return httpx.Limits(
-        max_connections=limits.max_connections,
-        max_keepalive_connections=limits.max_keepalive_connections,
-        keepalive_expiry=seconds,
-    )
+async def test_an_engine_is_seen_after_looks_that_a_slow_machine_ended() -> None:
+    """A process that stood still finds the reply, and that its time is over, together."""
+    looks = count()
+
+    async def stalling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(REPLY)
+        if next(looks) < _STALLS:
+            stand_still(0.1)
+        await reader.read()
+        writer.close()
+
+    async with answering(stalling) as engine:
+        for _ in range(_STALLS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await engine.gate()
+
+        async with asyncio.timeout(30):
+            assert await engine.gate()
+
+
+def stand_still(seconds: float) -> None:
+    """Stop all of this process."""
+    time.sleep(seconds)
+
+
+@asynccontextmanager
+async def answering(serve: Serve) -> AsyncIterator[EngineClient]:
+    """Give the client of a server."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, EngineClient(url) as engine:
+        yield engine
