@@ -8,7 +8,7 @@ from rlfleet_engine.reply.context_length import worded
 
 OTHERWISE = [
     "The decoder prompt (length 1100) is longer than the maximum model length of 1024.",
-    "max_tokens=2000 cannot be greater than max_model_len=1024.",
+    "The prompt has 1100 tokens, which exceeds the max_model_len 1024.",
 ]
 
 
@@ -31,6 +31,7 @@ def test_the_words_are_added_where_they_lack(message: str) -> None:
     [
         error("This model's maximum context length is 1024 tokens. (max_model_len)"),
         error("max_tokens must be at least 1, got 0."),
+        error("max_tokens=2000 cannot be greater than max_model_len=1024. Please request fewer"),
         error(["max_model_len"]),
         b'{"error": "max_model_len"}',
         b'["max_model_len"]',
