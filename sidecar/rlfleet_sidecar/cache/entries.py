@@ -58,7 +58,8 @@ class Entries(Generic[Record]):
         Its bytes count from here on, so a draft must begin before the look for its room.
         """
         draft = self.root / f".draft-{uuid4().hex}"
-        draft.mkdir()
+        # With its parents: a person who frees space in a pod may delete the root too.
+        draft.mkdir(parents=True)
         self._drafts[draft] = nbytes
         try:
             yield draft

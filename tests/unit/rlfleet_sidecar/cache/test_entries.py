@@ -1,5 +1,6 @@
 """An entry is found whole or not at all, wherever the sidecar was killed."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ def test_what_was_admitted_is_found_again_and_takes_the_place_of_what_had_its_na
     assert found(tmp_path) == ["second"]
     assert (tmp_path / "a" / "data").read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_directory_that_a_person_deleted_is_made_again(tmp_path: Path) -> None:
+    entries = opened(tmp_path / "versions")
+    admitted(entries, "a", "first")
+    shutil.rmtree(tmp_path / "versions")
+
+    admitted(entries, "b", "second")
+
+    assert found(tmp_path / "versions") == ["second"]
 
 
 def test_a_draft_that_fails_goes_at_once(tmp_path: Path) -> None:
