@@ -50,10 +50,16 @@ class SelfTester:
         self._journal = journal
         self._prover = prover
 
-    async def test(self, boot: str) -> bool:
+    async def test(self, boot: str, *, is_as_booted: bool = True) -> bool:
         """Test this boot unless an equal engine was tested already; never raises.
 
         Returns whether the engine still has the weights of its boot; otherwise it is ended.
+
+        Args:
+            boot: The engine's boot.
+            is_as_booted: Whether it holds its base model. With another version, as after a lost
+                journal, the test would find a faithful engine unfaithful: its next boot is tested.
+
         """
         if self.is_spoilt(boot):
             await self._end()
@@ -78,6 +84,9 @@ class SelfTester:
         rejected = self._rejected(begun, engines)
         if rejected is not None:
             self._journal.self_tested(rejected)
+        elif self._settings.self_test_s and not is_as_booted:
+            await self._end()
+            return False
         elif self._settings.self_test_s:
             self._journal.self_tested(begun)
             await self._run(begun, tensors)

@@ -309,7 +309,8 @@ class Steps:
         except SidecarError as error:
             # It counts as warm: its proof will find a defect.
             _log.warning("Engine warm-up failed", extra={"error": str(error)})
-        if await self._tester.test(gate.boot):
+        is_as_booted = gate.version in {None, BASE_VERSION}
+        if await self._tester.test(gate.boot, is_as_booted=is_as_booted):
             self._warm, self._again = gate.boot, None
 
     def observe(self, gate: GateState | None) -> None:

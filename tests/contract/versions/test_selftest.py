@@ -71,6 +71,23 @@ async def test_a_sound_engine_is_tested_before_it_serves(fake: Worker, subject: 
     assert {Evidence.FAITHFUL, Evidence.SENSITIVE} <= set(report.proof.verified_by)
 
 
+async def test_without_a_journal_an_engine_is_not_tested_with_the_weights_of_a_version(
+    fake: Worker, subject: Subject, tmp_path: Path
+) -> None:
+    await subject.serve(subject.versions.first)
+    await fake.stop_sidecar()
+    (tmp_path / "pod" / "state" / "worker.json").unlink()
+    await fake.start_sidecar()
+    await until_ended(fake)
+    await fake.restart_engine()
+
+    report = await settled(fake, lambda report: bool(report.self_test and report.self_test.seconds))
+
+    assert report.self_test is not None
+    assert (report.self_test.passed, report.self_test.distance) == (True, 0.0)
+    await subject.serve(subject.versions.first)
+
+
 async def test_data_parallel_engines_serve_no_version_because_one_alone_reports(
     fake: Worker, subject: Subject
 ) -> None:
