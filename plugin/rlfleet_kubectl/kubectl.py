@@ -118,7 +118,7 @@ class Kubectl:
 def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; bytes of its output that are no UTF-8 are replaced.
 
-    What it says while it goes on is shown: a login plugin may ask the user to open a page.
+    What it says before its end is shown: a login plugin may ask the user to open a page.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -147,7 +147,7 @@ def _listen(stderr: IO[str], said: list[str]) -> None:
 
 
 def _relay(process: subprocess.Popen[str], said: list[str]) -> None:
-    """Show what a command has said, if it goes on for a second after it."""
+    """Show what a command has said, if it still runs a second after it."""
     shown = known = 0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -52,7 +52,7 @@ class FleetPage:
     def add_routes(self, router: web.UrlDispatcher, base: str) -> None:
         """Add the page's routes below ``base``."""
         router.add_get(base, _with_slash, name=f"{PREFIX}redirect")
-        # HEAD would hold a stream whose events nobody expects.
+        # HEAD would hold a stream whose events no client reads.
         events = f"{base}/{page.EVENTS}"
         router.add_get(events, self._events, name=f"{PREFIX}events", allow_head=False)
         router.add_get(f"{base}/{page.LOAD}", self._load, name=f"{PREFIX}load")

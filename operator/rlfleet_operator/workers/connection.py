@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from rlfleet_contract.paths import DEFAULT_TTL_S
 from rlfleet_contract.worker.commands import BESIDE, Command, PrepareRequest, Verb
 from rlfleet_contract.worker.fence import Place
-from rlfleet_contract.worker.problems import Code
+from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.worker_pod import Pod
@@ -51,6 +51,8 @@ class WorkerConnection:
     retry_at: float = 0.0
     """When to retry the failed command, by the monotonic clock; 0 for at once."""
     failures: int = 0
+    rejections: dict[str, Problem] = field(default_factory=dict)
+    """Its last rejection of each version since the last prepare that succeeded."""
     asking: asyncio.Task[None] | None = None
     """Polls the sidecar's state until the contact is dropped."""
     is_watched: bool = False
@@ -162,7 +164,8 @@ class WorkerConnection:
         of_contact = self.report, self.reachable, self.busy_with, self.calling_for
         of_fleet = retry_at, fleet_paused, replace_at
         answered_at = self.answered_at if is_dated else 0.0
-        facts = *of_pass, *of_contact, *of_fleet, self.silence, answered_at, self.open_since
+        told = self.silence, answered_at, self.open_since, tuple(self.rejections.values())
+        facts = *of_pass, *of_contact, *of_fleet, *told
         if self.observed is None or facts != self.facts:
             self.facts, self.observed = facts, Worker(*facts)
         return self.observed
@@ -182,9 +185,12 @@ class WorkerConnection:
     def begin(self, verb: Verb, about: tuple[str, str], now: float) -> None:
         """Record a command that is sent now; another one than the last has not failed yet.
 
-        Adapters that failed are tried in turn: each would seem to be another one.
+        Adapters that failed are tried in turn, as are versions of one rollout that a worker
+        rejects: each would seem to be another one.
         """
-        is_in_turn = verb is Verb.ADAPT and self.last is Verb.ADAPT
+        known = self.calling_for or ("", "")
+        is_rejected = bool(self.rejections) and about[1] == known[1]
+        is_in_turn = verb is self.last and (verb is Verb.ADAPT or is_rejected)
         if about != self.calling_for and not is_in_turn:
             self.failures = 0
         self.calling = self.last = verb
@@ -215,9 +221,21 @@ class WorkerConnection:
     def learn(self, report: WorkerReport, now: float) -> None:
         """Store a report; ``now`` by the monotonic clock."""
         self.report, self.reachable, self.answered_at = report, True, now
+        self._remember(report.refusal)
         is_open = report.stage is Stage.OPEN
         self.open_since = (self.open_since or now) if is_open else 0.0
         self.end_silence()
+
+    def _remember(self, refusal: Problem | None) -> None:
+        """Record a rejection: the next one of another version replaces it in the report."""
+        if refusal is None or refusal.version is None:
+            self.rejections = {}
+        elif self.rejections.get(refusal.version) != refusal:
+            self.rejections = {
+                version: known
+                for version, known in self.rejections.items()
+                if known.operation == refusal.operation
+            } | {refusal.version: refusal}
 
     def miss(self, error: str, now: float) -> None:
         """Record that a state request failed.

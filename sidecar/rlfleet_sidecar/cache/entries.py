@@ -58,7 +58,7 @@ class Entries(Generic[Record]):
         Its bytes count from here on, so a draft must begin before the look for its room.
         """
         draft = self.root / f".draft-{uuid4().hex}"
-        # With its parents: a person who frees space in a pod may delete the root too.
+        # With its parents: freeing space by hand in a pod may have deleted the root too.
         draft.mkdir(parents=True)
         self._drafts[draft] = nbytes
         try:

@@ -71,7 +71,7 @@ def test_the_address_that_a_browser_is_started_with_works_once(
 @pytest.mark.parametrize(
     "other", ['theme={"dark": true}', "a[0]=1", "no-value", "path=/x", "a=b c"]
 )
-def test_cookies_of_other_servers_of_this_machine_lock_nobody_out(
+def test_cookies_of_other_servers_of_this_machine_lock_no_user_out(
     server: Dashboard, user: httpx.Client, other: str
 ) -> None:
     own = f"{server.cookie_name}={user.cookies[server.cookie_name]}"

@@ -22,9 +22,11 @@ def is_able(worker: Worker, version: str) -> bool:
 def may_call(worker: Worker, version: str, operation: str, world: World) -> bool:
     """Return whether a command for a version may be sent now.
 
-    The back-off of a failed command delays only its own retry, not a different command.
+    The back-off of a failed command delays only its own retry, not a different command. A worker
+    that rejects the new version and the old one tries them in turn: it delays both.
     """
-    is_it = worker.calling_for == (version, operation)
+    about = version, operation
+    is_it = worker.calling_for == about or worker.rejection_of(*about) is not None
     has_to_wait = is_it and worker.waits_to_retry(world.moment)
     return not worker.is_busy and not worker.is_adapting and not has_to_wait
 

@@ -106,7 +106,7 @@ def complaint_of(worker: Worker, world: World) -> str | None:
         return worker.silence
     problem = None
     if worker.report and worker.reachable:
-        problem = problem_in(worker.report, world.fleet)
+        problem = _problem_of(worker, worker.report, world.fleet)
     if problem is not None and not _is_explained(worker, problem):
         return f"{problem.code}: {problem.message}"
     return awaited_by(worker) or _begun_by(worker, world)
@@ -166,6 +166,12 @@ def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:
     refusal = report.refusal
     is_asked = refusal is not None and fleet.asks_for(refusal.version)
     return report.failure or (refusal if is_asked else None)
+
+
+def _problem_of(worker: Worker, report: WorkerReport, fleet: Fleet) -> Problem | None:
+    """Return a worker's problem; of versions that it rejects in turn, always the target's."""
+    of_target = next((p for p in worker.rejections if p.version == fleet.target), None)
+    return report.failure or of_target or problem_in(report, fleet)
 
 
 def _ended(pod: Pod, replace_at: float) -> str:

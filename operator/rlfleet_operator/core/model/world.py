@@ -125,6 +125,9 @@ class Worker:
     """When its sidecar answered last, by the operator's monotonic clock; 0 if nothing asks."""
     open_since: float = 0.0
     """When it was first observed open, without an interruption; 0 while it is not."""
+    rejections: tuple[Problem, ...] = ()
+    """The last rejection of each version since the last prepare that succeeded, if the operator saw
+    them: the report has the newest alone."""
 
     def waits_to_retry(self, moment: float) -> bool:
         """Whether the failed command is still in back-off."""
@@ -266,6 +269,13 @@ class Worker:
         """Whether its last prepare in this operation rejected the checkpoint of ``version``."""
         refusal = self.report.refusal if self.report else None
         return refusal is not None and (refusal.version, refusal.operation) == (version, operation)
+
+    def rejection_of(self, version: str, operation: str) -> Problem | None:
+        """Return its last rejection of ``version`` in this operation, also before another one's."""
+        newest = (self.report.refusal,) if self.report and self.report.refusal else ()
+        about = version, operation
+        found = (p for p in (*newest, *self.rejections) if (p.version, p.operation) == about)
+        return next(found, None)
 
 
 @dataclass(frozen=True)

@@ -130,12 +130,9 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
     if rollout is None:
         return None
     for worker in world.exceptional:
-        if (
-            worker.refused(rollout.to, rollout.operation)
-            and worker.report
-            and worker.report.refusal
-        ):
-            return worker, worker.report.refusal
+        rejection = worker.rejection_of(rollout.to, rollout.operation)
+        if rejection is not None:
+            return worker, rejection
     return None
 
 

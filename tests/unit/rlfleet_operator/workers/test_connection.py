@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from rlfleet_contract.worker.commands import Verb
+from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Running, Stage
+from rlfleet_operator.core.model import commands
 from rlfleet_operator.core.model.world import Worker
-from rlfleet_operator.errors import Unreachable
+from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_operator.workers.connection import WorkerConnection
 from tests import workers
@@ -78,6 +82,40 @@ async def test_adapters_that_fail_in_turn_wait_as_long_as_one_that_fails_alone(
     assert in_turn == [1, 2, 4, 8, 15]
     assert changes == [1, 2, 1]
     assert waited_s(Verb.ADAPT, "adapter-0") == 1
+
+
+REJECTED = {
+    version: workers.problem(Code.ENGINE_UNFAITHFUL, version) for version in ("step-1", "step-2")
+}
+
+
+async def test_a_worker_that_rejects_both_versions_of_a_rollout_tries_them_at_growing_intervals(
+    contact: WorkerConnection,
+) -> None:
+    """It goes to the old version when it rejects the new one, and back."""
+    contact.command = None
+    contact.learn(workers.report(Stage.CLOSED), 0.0)
+    sent: list[tuple[float, str]] = []
+    for moment in (tenth / 10 for tenth in range(10, 1200)):
+        worker = contact.worker("w", 0, contact.pod, contact.retry_at, False, 0.0, is_dated=False)  # noqa: FBT003
+        seen = replace(workers.world(worker), moment=moment)
+        goal = "step-1" if worker.refused("step-2", "rollout-1") else "step-2"
+        for command in commands.prepare(worker, goal, "rollout-1", seen):
+            sent.append((moment, command.version))
+            contact.begin(Verb.PREPARE, (command.version, command.operation), moment)
+            contact.learn(workers.report(Stage.CLOSED, refusal=REJECTED[goal]), moment)
+            contact.settle()
+            contact.retry_at = moment + contact.retry_after(WorkerProblem(REJECTED[goal]))
+
+    assert [version for _, version in sent[:4]] == ["step-2", "step-1", "step-2", "step-1"]
+    waits = [after - before for (before, _), (after, _) in pairwise(sent)]
+    assert waits[0] < 1
+    assert min(waits[5:]) > 14.9
+    assert worker.rejection_of("step-2", "rollout-1") == REJECTED["step-2"]
+    assert worker.rejection_of("step-2", "rollout-2") is None
+
+    contact.learn(workers.report(Stage.CLOSED, prepared="step-1"), 1200.0)
+    assert contact.rejections == {}
 
 
 # --- a sidecar that does not answer --------------------------------------------------------------

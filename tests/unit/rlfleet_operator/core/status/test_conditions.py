@@ -8,6 +8,7 @@ import pytest
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code
 from rlfleet_contract.worker.report import Stage
+from rlfleet_operator.core.model.worker_phase import complaint_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status.conditions import MESSAGE_LIMIT, dated, verdicts
@@ -175,6 +176,19 @@ def test_a_rejected_checkpoint_is_stalled_with_its_code_and_workers_still_serve(
         "step-2 rejected by qwen-0: why",
     )
     assert found["Ready"].is_true
+
+
+def test_status_stays_while_a_worker_tries_two_versions_that_it_rejects_in_turn() -> None:
+    new, old = (problem(Code.ENGINE_UNFAITHFUL, version) for version in ("step-2", "step-1"))
+    told = []
+    for last in (new, old):
+        trying = replace(worker(0, Stage.CLOSED, refusal=last), rejections=(new, old))
+        seen = world(trying, worker(1), **TO_2)
+        told.append((conditions_of(seen), complaint_of(trying, seen)))
+
+    assert told[0] == told[1]
+    assert told[0][0]["Stalled"].reason == Code.ENGINE_UNFAITHFUL
+    assert told[0][0]["Stalled"].message == "step-2 rejected by qwen-0: why"
 
 
 def test_a_refusal_of_an_earlier_rollout_stalls_nothing() -> None:

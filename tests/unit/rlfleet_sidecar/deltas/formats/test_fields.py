@@ -43,5 +43,5 @@ def test_a_tensor_that_is_twice_among_many_is_found_soon() -> None:
 
 @pytest.mark.parametrize("name", ["\ud800.safetensors", "a\0.safetensors", "../a.safetensors"])
 def test_a_name_that_no_file_of_the_directory_can_have_is_rejected(name: str) -> None:
-    with pytest.raises(BadDeltaError, match="expected the name of a .safetensors file"):
+    with pytest.raises(BadDeltaError, match="expected the name of a"):
         fields.file_name(name, "index", "payload_file")
