@@ -134,6 +134,8 @@ def scripts(shell: Shell) -> None:
 def client(shell: Shell) -> None:
     """Start the pod from which requests are sent."""
     text = _filled(DEMO / "client.yaml", WORKER_IMAGE=names.recorded()["worker"])
+    # A new image would restart its container behind the condition Ready.
+    shell.kubectl("delete", "pod", "client", "--ignore-not-found", "--grace-period=1")
     shell.kubectl("apply", "-f", "-", stdin=text)
     shell.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
 
