@@ -61,3 +61,10 @@ def test_the_environment_server_is_the_one_of_the_orchestrator_s_source() -> Non
 
 def test_logprobs_are_those_of_prime_rl_s_own_server() -> None:
     assert "--logprobs-mode=processed_logprobs" in SPEC.engine.args
+
+
+def test_the_run_does_not_stay_at_one_episode_at_once() -> None:
+    """Prime-rl's controller begins at one, and the operator's missing metrics leave it there."""
+    orch = parsed("orch.toml")
+
+    assert orch["concurrency"] == {"initial_inflight": orch["batch_size"]}
