@@ -263,11 +263,11 @@ async def test_an_adapter_that_takes_too_long_to_come_back_keeps_no_model_from_s
     await load(serving, adapters / "step-1", "step-1")
     await fake.restart_engine()
     await settled(fake, lambda found: found.stage is Stage.CLOSED)
-    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=1.5)
+    fake.engine.behaviour = replace(fake.engine.behaviour, adapter_s=4)
 
     await serving.ok(paths.PREPARE_PATH, paths.BASE_VERSION)
     report = await serving.ok(
-        paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION, timeouts={"resume_s": 0.3}
+        paths.UPDATE_WEIGHTS_PATH, paths.BASE_VERSION, timeouts={"resume_s": 1.5}
     )
 
     assert (report.stage, report.failure) == (Stage.OPEN, None)
