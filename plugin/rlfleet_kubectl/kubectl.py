@@ -62,7 +62,9 @@ class Kubectl:
         return found
 
     def fleet(self, name: str) -> ObservedFleet:
-        """Return a fleet."""
+        """Return a fleet; raises PluginError for a name that kubectl would take for a flag."""
+        if name.startswith("-"):
+            raise PluginError(f"{name} is no name of a fleet; put flags before --")
         return ObservedFleet(self.json("get", FLEETS, name))
 
     def fleets(self, *flags: str) -> list[ObservedFleet]:

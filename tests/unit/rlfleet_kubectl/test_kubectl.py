@@ -69,3 +69,8 @@ def test_input_and_output_of_any_size_pass(size: int) -> None:
     done = kubectl.ran(["sh", "-c", f"cat; head -c {size} /dev/zero >&2"], "x" * size)
 
     assert (done.stdout, len(done.stderr)) == ("x" * size, size)
+
+
+def test_a_name_that_is_a_flag_never_reaches_kubectl() -> None:
+    with pytest.raises(PluginError, match="--all-namespaces is no name of a fleet"):
+        Kubectl().fleet("--all-namespaces")
