@@ -37,8 +37,3 @@ class EngineTransport(httpx.AsyncBaseTransport):
             stream=httpx.ByteStream(body),
             extensions={"http_version": reply.extensions["http_version"]},
         )
-
-
-def engine_transport() -> httpx.AsyncBaseTransport:
-    """Return the connections to one engine."""
-    return EngineTransport()

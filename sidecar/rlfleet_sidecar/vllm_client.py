@@ -21,7 +21,7 @@ from rlfleet_contract.engine.safetensors import FileStamp
 from rlfleet_contract.worker.commands import KVCache, PauseMode
 from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_contract.worker.selftest import EngineDescription
-from rlfleet_sidecar.engine_transport import engine_transport
+from rlfleet_sidecar.engine_transport import EngineTransport
 from rlfleet_sidecar.errors import (
     EngineError,
     EngineFailedError,
@@ -67,7 +67,7 @@ class EngineClient:
     def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._client = httpx.AsyncClient(
             base_url=url,
-            transport=transport or engine_transport(),
+            transport=transport or EngineTransport(),
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             trust_env=False,
         )

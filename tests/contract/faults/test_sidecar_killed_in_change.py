@@ -13,7 +13,7 @@ import pytest
 
 from rlfleet_contract import paths
 from rlfleet_contract.worker.report import Stage
-from rlfleet_sidecar.engine_transport import engine_transport
+from rlfleet_sidecar.engine_transport import EngineTransport
 from tests.contract.conftest import ended, settled
 from tests.contract.sidecar.test_time_to_live import LATE_S, lead
 from tests.contract.subject import Subject
@@ -32,7 +32,7 @@ class Line(httpx.AsyncBaseTransport):
 
     def __init__(self, dies: Callable[[], None]) -> None:
         self._dies = dies
-        self._inner = engine_transport()
+        self._inner = EngineTransport()
         self._cut = asyncio.Event()
         self.left: int | None = None
         """How many changes of the engine it carries yet, before it is cut; None: all."""
