@@ -125,7 +125,7 @@ faults: setup ## Strike every request of operator and sidecars with every kind o
 	@$(PY) -m faults
 
 .PHONY: test-faults
-test-faults: ## Strike a hundred requests, the same ones each time
+test-faults: ## Strike sixty requests, the same ones each time
 	@$(DEV)suite faults
 
 .PHONY: replay

@@ -36,7 +36,7 @@ _PROCESSES = max(2, min(8, 2 * (os.cpu_count() or 1)))
 """How many run tests at once: half of their time they wait, for timeouts that are tested."""
 _SHARED = {"quick", "integration"}
 """Parts whose tests are shared out among processes."""
-_FAULTS = 100
+_FAULTS = 60
 """How many requests are struck, of all that `make faults` strikes."""
 
 
