@@ -49,6 +49,11 @@ NAMES = (
         f"client_secret%3D{PLANTED}",
         f"-----BEGIN RSA PRIVATE KEY-----\n{PLANTED}\nMII\n-----END RSA PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{PLANTED}",
+        f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{PLANTED}\n-----END PGP PRIVATE KEY BLOCK-----",
+        f"non-default args: {{'api_key': ['sk-other-key-of-old-times', '{PLANTED}']}}",
+        f"env:\n- name: HF_TOKEN\n  value: {PLANTED}",
+        f"password={PLANTED},{PLANTED};{PLANTED}",
+        f'{{"token": "{PLANTED} of a line that was cut',
     ],
 )
 def test_a_secret_in_a_line_is_removed(line: str) -> None:
@@ -93,6 +98,9 @@ def test_a_token_of_a_known_form_is_removed_without_a_name(token: str) -> None:
         "passed: nothing, bypass=nothing",
         "vllm serve --tokenizer /data/models/qwen --max-tokens 1024000 --port 8000",
         f"--api-key {REMOVED}, --port 80",
+        'failed calling webhook: Post "https://hooks.cert-manager.svc/validate-v1alpha1-fleet?x=1"',
+        "docker run -u 1000:1000 -p 8080:80 image; mkdir -p a; kubectl -n a -l token,app",
+        "login of a user with a password failed",
     ],
 )
 def test_what_helps_stays(line: str) -> None:
@@ -225,7 +233,7 @@ def test_a_line_of_json_stays_json_without_a_quoted_secret() -> None:
 
 def test_a_large_log_takes_no_longer_than_a_user_waits() -> None:
     line = '{"time": "2026", "message": "Worker asked", "fleet": "qwen", "worker": 3, "key": 7}\n'
-    began = time.perf_counter()
-    redaction.text(line * 5_000, known=[PLANTED])
+    began = time.process_time()
+    redaction.text(line * 60_000, known=[PLANTED])
 
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 4
