@@ -2,8 +2,10 @@
 
 import platform
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -55,22 +57,20 @@ def report(
     name = f"rlfleet-report-{began:%Y%m%dT%H%M%SZ}"
     target = Path(file or f"{name}.tar.gz")
     progress = ShownSteps()
-    with progress.step("objects"):
+    with progress.step("reading objects"):
         seen = diagnosing.gathered(
             shell.kubectl, operator_namespace, fleet=fleet, all_namespaces=all_namespaces
         )
     made = Bundle()
-    steps: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("findings", lambda: _add_objects(made, seen)),
-        ("versions", lambda: _add_versions(made, shell.kubectl)),
-        ("logs", lambda: _add_logs(made, shell.kubectl, seen, tail)),
-        ("metrics", lambda: _add_metrics(made, shell.kubectl, seen)),
-    )
-    for step, add in steps:
-        with progress.step(step):
-            add()
+    with progress.step("reading findings"):
+        _add_objects(made, seen)
+    with progress.step("reading versions"):
+        _add_versions(made, shell.kubectl)
+    _add_logs(made, shell.kubectl, seen, tail, progress)
+    _add_metrics(made, shell.kubectl, seen, progress)
     head = {"made": began.isoformat(), "plugin": __version__, "fleet": fleet or "all"}
-    files = made.files(head)
+    with progress.step("removing secrets of files", made.count):
+        files = made.files(head, progress.advance)
     _write(target, bundle.packed(files, name, int(began.timestamp())))
     shell.say(f"wrote {target}: {len(files)} files, {target.stat().st_size / 1024:.0f} KiB")
     if made.unread:
@@ -79,24 +79,36 @@ def report(
 
 
 class ShownSteps:
-    """Says on a terminal what is fetched; a pipe gets nothing."""
+    """Says on a terminal what is done and how far it is; a pipe gets nothing."""
 
-    def __init__(self) -> None:
-        """Show steps only on a terminal."""
-        self._is_shown = sys.stderr.isatty()
+    def __init__(self, shown: IO[str] | None = None) -> None:
+        """Show steps there, or on stderr."""
+        self._shown = shown or sys.stderr
+        self._lock = threading.Lock()
+        self._name, self._done, self._total = "", 0, 0
 
-    def step(self, name: str) -> "ShownSteps":
-        """Show that a step begins."""
-        if self._is_shown:
-            click.echo(f"reading {name} ... ", err=True, nl=False)
+    def step(self, name: str, total: int = 0) -> "ShownSteps":
+        """Show that a step begins, of so many parts."""
+        self._name, self._done, self._total = name, 0, total
         return self
+
+    def advance(self) -> None:
+        """Show that one more part is done; any thread may say so."""
+        with self._lock:
+            self._done += 1
+            self._say(f"{self._done} of {self._total}")
+
+    def _say(self, how: str, end: str = "") -> None:
+        if self._shown.isatty():
+            click.echo(f"\r{self._name} ... {how}{end}", file=self._shown, nl=False)
 
     def __enter__(self) -> None:
         """Begin the step."""
+        self._say("")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._is_shown:
-            click.echo("failed" if kind else "done", err=True)
+        count = f"{self._done} of {self._total} " if self._total else ""
+        self._say(f"{count}{'failed' if kind else 'done'}", "\n")
 
 
 def _write(target: Path, content: bytes) -> None:
@@ -157,16 +169,23 @@ def _add_versions(made: Bundle, kubectl: Kubectl) -> None:
             made.unread[f"versions/{name}"] = str(error)
 
 
-def _add_logs(made: Bundle, kubectl: Kubectl, seen: Examined, tail: int) -> None:
+def _add_logs(
+    made: Bundle, kubectl: Kubectl, seen: Examined, tail: int, progress: ShownSteps
+) -> None:
+    containers = _containers(seen)
+    most = bundle.most_of_each(len(containers))
+
     def fetch(target: str) -> None:
         space, pod, container, is_previous = target.split("/")
         words = (pod, f"--namespace={space}", "-c", container, f"--tail={tail}", "--timestamps")
         more = ("--previous",) if is_previous else ()
         name = f"logs/{space}/{pod}/{container}{'.previous' if is_previous else ''}.log"
         # kubectl's --limit-bytes would keep the oldest lines.
-        _put(made, name, lambda: bundle.newest(kubectl.text("logs", *words, *more)))
+        _put(made, name, lambda: bundle.newest(kubectl.text("logs", *words, *more), most))
+        progress.advance()
 
-    gathering.at_once(fetch, _containers(seen))
+    with progress.step("reading logs", len(containers)):
+        gathering.at_once(fetch, containers)
 
 
 def _containers(seen: Examined) -> list[str]:
@@ -200,7 +219,7 @@ def _pods(seen: Examined) -> Iterator[RawObject]:
                 yield pod
 
 
-def _add_metrics(made: Bundle, kubectl: Kubectl, seen: Examined) -> None:
+def _add_metrics(made: Bundle, kubectl: Kubectl, seen: Examined, progress: ShownSteps) -> None:
     settings = [installation.settings_of(one) for one in seen.operator.of("deployments")]
     port = next((one["RLFLEET_METRICS_PORT"] for one in settings if one), _METRICS_PORT)
     mine = {pod["metadata"]["name"] for pod in seen.operator.of("pods")}
@@ -210,10 +229,12 @@ def _add_metrics(made: Bundle, kubectl: Kubectl, seen: Examined) -> None:
         at = port if pod in mine else _ENGINE_PORT
         path = f"/api/v1/namespaces/{space}/pods/{pod}:{at}/proxy/metrics"
         _put(made, f"metrics/{space}/{pod}.txt", lambda: kubectl.text("get", "--raw", path))
+        progress.advance()
 
     running = [one for one in _pods(seen) if (one.get("status") or {}).get("phase") == "Running"]
-    names = (one["metadata"] for one in running)
-    gathering.at_once(fetch, [f"{one['namespace']}/{one['name']}" for one in names])
+    names = [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in running]
+    with progress.step("reading metrics", len(names)):
+        gathering.at_once(fetch, names)
 
 
 def _put(made: Bundle, name: str, read: Callable[[], str]) -> None:

@@ -3,7 +3,7 @@
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rlfleet_kubectl.core import redaction
@@ -12,6 +12,8 @@ from rlfleet_view.fleet import RawObject
 MANIFEST = "manifest.json"
 LOG_CHARACTERS = 10_000_000
 """Most of one log in a bundle."""
+_ALL_LOGS = 400_000_000
+_LEAST_OF_LOG = 100_000
 _READ_ME = """\
 A support bundle of rlfleet. manifest.json lists the files and what could not be read.
 Secrets were never fetched; their names, keys and lengths are in secrets/. Values that look like
@@ -30,14 +32,26 @@ class Bundle:
     unread: dict[str, str] = field(default_factory=dict)
     """What could not be read, with kubectl's words."""
 
-    def files(self, head: Mapping[str, object]) -> dict[str, str]:
-        """Return all files without secrets, and the manifest; ``head`` is put into it."""
+    @property
+    def count(self) -> int:
+        """Files of which secrets are removed."""
+        return len(self.documents) + len(self.texts)
+
+    def files(
+        self, head: Mapping[str, object], advance: Callable[[], None] = lambda: None
+    ) -> dict[str, str]:
+        """Return all files without secrets, and the manifest; ``head`` is put into it.
+
+        After each file it calls ``advance``.
+        """
         known = redaction.learned(_each(self.documents.values()))
-        found = {
-            name: json.dumps(_without(raw, known), indent=2) + "\n"
-            for name, raw in self.documents.items()
-        }
-        found |= {name: redaction.text(one, known) for name, one in self.texts.items()}
+        found = dict[str, str]()
+        for name, raw in self.documents.items():
+            found[name] = json.dumps(_without(raw, known), indent=2) + "\n"
+            advance()
+        for name, one in self.texts.items():
+            found[name] = redaction.text(one, known)
+            advance()
         unread = {name: redaction.text(why, known) for name, why in self.unread.items()}
         listed = {name: len(found[name].encode()) for name in sorted(found)}
         manifest = {**head, "files": listed, "unread": dict(sorted(unread.items()))}
@@ -56,7 +70,12 @@ def _without(raw: RawObject | list[RawObject], known: frozenset[str]) -> object:
     return redaction.document(raw, known)
 
 
-def newest(log: str, most: int = LOG_CHARACTERS) -> str:
+def most_of_each(count: int) -> int:
+    """Return how much of each of so many logs a bundle has: all must fit into memory."""
+    return max(_LEAST_OF_LOG, min(LOG_CHARACTERS, _ALL_LOGS // max(1, count)))
+
+
+def newest(log: str, most: int) -> str:
     """Return the last whole lines of a log, in at most so many characters."""
     if len(log) <= most:
         return log

@@ -224,6 +224,19 @@ def test_of_a_log_that_is_too_long_the_newest_lines_stay() -> None:
     assert bundle.newest("one\ntwo\n", most=8) == "one\ntwo\n"
 
 
+def test_the_logs_of_a_large_fleet_fit_into_memory_together() -> None:
+    assert bundle.most_of_each(3) == bundle.LOG_CHARACTERS
+    assert 2000 * bundle.most_of_each(2000) <= 400_000_000
+    assert bundle.most_of_each(100_000) >= 100_000
+
+
+def test_it_says_after_each_file_that_it_is_done() -> None:
+    made, done = Bundle({"a.json": {}}, {"b.log": "one\n"}), list[int]()
+    made.files({}, lambda: done.append(1))
+
+    assert len(done) == made.count == 2
+
+
 def test_a_line_of_json_stays_json_without_a_quoted_secret() -> None:
     line = json.dumps({"message": f'ran login --token "{PLANTED}" --port 1', "worker": 3})
 
