@@ -24,7 +24,8 @@ def with_cors(app: Application, scope: Scope, send: Send) -> Send:
         if message["type"] == "http.response.start" and not _has_cors(message):
             inner = {**scope, "method": "GET", "query_string": b"", "headers": origin}
             head = await head_of(app, inner, _ANY_ROUTE)
-            message = {**message, "headers": [*message["headers"], *_cors_of(head)]}
+            added = [one for one in _cors_of(head) if one not in message["headers"]]
+            message = {**message, "headers": [*message["headers"], *added]}
         await send(message)
 
     return adding

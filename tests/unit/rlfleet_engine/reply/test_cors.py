@@ -78,6 +78,20 @@ async def test_the_extension_s_own_answers_have_the_cors_headers_of_vllm_s(
     assert [cors_of(reply) for reply in answers] == [theirs] * 5
 
 
+async def test_an_answer_of_vllm_s_own_has_its_headers_once(gate: Gate) -> None:
+    """Of another origin's request, newer Starlettes say only what the reply varies by."""
+    app = FastAPI()
+    app.add_middleware(CORSMiddleware, allow_origins=["http://ui"])
+    app.add_api_route("/version", nothing)
+    transport = httpx.ASGITransport(Extension(app, gate, max_body_bytes=100))
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+        reply = await client.get("/version", headers={"origin": "http://elsewhere"})
+
+    names = [name for name, _ in reply.headers.raw]
+    assert reply.status_code == 200
+    assert len(names) == len(set(names))
+
+
 async def test_without_an_origin_there_are_none(page: httpx.AsyncClient) -> None:
     assert cors_of(await page.get("/pause")) == {}
 
