@@ -8,7 +8,8 @@ or weights that failed their proof. A stored response must reach a client only a
 from rlfleet_engine.asgi import Send, answer, error_of
 
 _STORED = "/v1/responses/"
-_RENDER = f"{_STORED}render"
+_OTHERS = frozenset(f"{_STORED}{name}" for name in ("compact", "input_tokens", "render"))
+"""Routes of OpenAI's API that read no stored response; vLLM says itself which it has."""
 _BAD_REQUEST = 400
 _UNREADABLE = (
     "stored responses are not returned: the weights that made them are unknown;"
@@ -18,7 +19,7 @@ _UNREADABLE = (
 
 def is_stored(path: str) -> bool:
     """Return whether a path is that of a stored response."""
-    return path.startswith(_STORED) and path != _RENDER
+    return path.startswith(_STORED) and path not in _OTHERS
 
 
 async def unreadable(send: Send) -> None:

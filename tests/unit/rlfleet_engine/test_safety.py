@@ -140,6 +140,16 @@ async def test_guard_demand_and_stored_responses_are_kept(
     assert engine.came == []
 
 
+@pytest.mark.parametrize("name", ["input_tokens", "compact", "render"])
+async def test_a_route_below_responses_that_reads_none_reaches_vllm(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    path = f"/v1/responses/{name}"
+
+    assert (await client.post(path, content=b"{}")).status_code == 200
+    assert (await client.post(f"{path}/cancel", content=b"{}")).status_code == 400
+
+
 async def test_whatever_computes_keeps_the_caches_from_being_kept(
     engine: Engine, client: httpx.AsyncClient
 ) -> None:
