@@ -51,6 +51,9 @@ CATCH_UP = "catch-up"
 """The operation of changes outside of rollouts."""
 _OPERATION = "rollout-"
 _GIVEN = re.compile(rf"{_OPERATION}(\d{{1,9}})")
+_LAST = 999_999_999
+"""No fleet has so many rollouts: a higher number was written by hand. After int64's last one the
+API server would take no status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,8 @@ def last_id(world: World) -> int:
         parts = (report.failure, report.refusal, report.exits, report.last_change, report.running)
         known += [one.operation for one in parts if one is not None]
     ids = [int(found[1]) for name in known if name and (found := _GIVEN.fullmatch(name))]
-    return max([0 if recorded is None else recorded.id, *ids])
+    ids.append(0 if recorded is None else recorded.id)
+    return max(id_ for id_ in (0, *ids) if id_ < _LAST)
 
 
 def served(world: World) -> str:

@@ -99,6 +99,18 @@ def test_a_rollout_counts_up_with_each_change_of_the_target(
     assert found.before == "step-1"
 
 
+@pytest.mark.parametrize("forged", [999_999_999, 2**63 - 1, -(2**63)])
+def test_after_a_number_that_nothing_can_follow_it_counts_on_from_the_workers(forged: int) -> None:
+    status = recorded("step-3", "Completed", id=forged)
+    known = worker(proved="step-1", refusal=problem(Code.CHECKPOINT_INVALID))
+
+    begun = current(world(known, status=status))
+
+    assert begun is not None
+    assert begun.is_new
+    assert 0 < begun.id < 1_000
+
+
 def test_a_recorded_failure_stays_one_though_the_worker_was_replaced() -> None:
     found = current(
         world(of("step-1"), weightVersion="step-2", status=recorded("step-2", "Failed"))
