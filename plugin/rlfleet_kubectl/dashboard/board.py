@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from rlfleet_view.fleet import ObservedFleet
 
+_GONE = 1000
+"""So many deleted fleets are remembered for streams that are slow."""
+
 
 def key_of(fleet: ObservedFleet) -> str:
     """Return how the page names a fleet."""
@@ -51,6 +54,9 @@ class Board:
         with self._changed:
             if self._fleets.pop(key, None) is not None:
                 self._touch(key)
+                gone = [one for one in self._at if one not in self._fleets]
+                for one in gone[:-_GONE]:
+                    del self._at[one]
 
     def replace(self, fleets: Sequence[ObservedFleet]) -> None:
         """Take all fleets that there are."""
@@ -88,5 +94,7 @@ class Board:
 
     def _touch(self, key: str) -> None:
         self._count += 1
+        # At the end: the oldest change comes first.
+        self._at.pop(key, None)
         self._at[key] = self._count
         self._changed.notify_all()

@@ -36,6 +36,7 @@ _AT_MOST_EVERY_S = 0.2
 _SOCKET_S = 10.0
 """A client that takes nothing for so long is gone."""
 _BODY_LIMIT = 64 * 1024
+_DIGITS = 10
 _JSON = "application/json"
 
 
@@ -128,13 +129,32 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._file(at.path.removeprefix("/"))
 
+    def do_HEAD(self) -> None:
+        # Of a file alone: an address works once, and a stream has no end.
+        if self._is_for_us() and self._is_let_in():
+            self._file(urlsplit(self.path).path.removeprefix("/"))
+
+    def do_OPTIONS(self) -> None:
+        self._not_allowed()
+
+    def do_PUT(self) -> None:
+        self._not_allowed()
+
+    def do_PATCH(self) -> None:
+        self._not_allowed()
+
+    def do_DELETE(self) -> None:
+        self._not_allowed()
+
     def do_POST(self) -> None:
         # One that is rejected may leave its body unread.
         self.close_connection = True
         if not (self._is_for_us() and self._is_let_in() and self._is_from_this_page()):
             return
         length = self.headers.get("Content-Length", "")
-        if self.path != "/change" or not length.isdigit() or int(length) > _BODY_LIMIT:
+        # Other digits, such as a raised 2, are no number to int().
+        is_number = length.isascii() and length.isdigit() and len(length) < _DIGITS
+        if self.path != "/change" or not is_number or int(length) > _BODY_LIMIT:
             self._refuse(HTTPStatus.BAD_REQUEST, "POST /change with at most 64 KiB of JSON")
             return
         try:
@@ -144,6 +164,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"error": str(error)}, HTTPStatus.CONFLICT)
         else:
             self._json(said)
+
+    def _not_allowed(self) -> None:
+        self.close_connection = True
+        if self._is_for_us():
+            why = "this method is not allowed; the page uses GET and POST"
+            self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "GET, HEAD, POST"})
 
     # --- callers -------------------------------------------------------------------------------
 
@@ -230,14 +256,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _json(self, said: RawObject, status: HTTPStatus = HTTPStatus.OK) -> None:
         self._reply(status, _JSON, json.dumps(said).encode())
 
-    def _refuse(self, status: HTTPStatus, why: str) -> None:
-        self._reply(status, "text/plain; charset=utf-8", f"{why}\n".encode())
+    def _refuse(self, status: HTTPStatus, why: str, more: dict[str, str] | None = None) -> None:
+        self._reply(status, "text/plain; charset=utf-8", f"{why}\n".encode(), more)
 
     def _reply(
         self, status: HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None
     ) -> None:
         self._head(status, {"Content-Type": kind, "Content-Length": str(len(body))} | (more or {}))
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _head(self, status: HTTPStatus, headers: dict[str, str]) -> None:
         self.send_response(status)
