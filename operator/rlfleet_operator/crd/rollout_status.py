@@ -104,7 +104,7 @@ class RolloutStatus(Model):
     canary_since: Moment | None = None
     """Time since which its canaries serve without a break."""
     replicas: int | None = None
-    """The spec.replicas of its start."""
+    """The highest spec.replicas since its start; 0 if it began without a worker."""
     withdrawn: bool = False
     """Whether its version was no longer requested: requested again, it is another rollout."""
     restart_id: str = ""

@@ -65,7 +65,7 @@ def is_promoted(world: World) -> bool:
 def awaits_promotion(world: World) -> bool:
     """Return whether the rollout is held though every worker may be a canary.
 
-    Workers that left, or that are still to come, have not been promoted. A fleet that began with
+    Workers that left, or that are still to come, have not been promoted. A fleet that always had
     canaries alone has no others to wait for. Nor has one of which none left: the others had the
     version already, as on the way back from a canary.
     """

@@ -57,6 +57,7 @@ def rollout_status(world: World, rollout: Rollout | None, now: str) -> RolloutSt
         update={
             "phase": phase,
             "kept": _kept(world, known),
+            "replicas": _most(recorded.replicas, world),
             "message": _message(world, rollout),
             **_clocked(recorded, phase, world, now),
             "canary_since": _canary_since(world, rollout, recorded, now),
@@ -84,6 +85,11 @@ def _kept(world: World, known: RolloutStatus | None) -> str:
     if votes:
         return max(votes, key=lambda v: (votes[v], v == recorded, v))
     return recorded if world.fleet.spec.rollout.partition not in _NO_PARTITION else ""
+
+
+def _most(recorded: int | None, world: World) -> int | None:
+    """Return the highest number of workers so far; 0 stays: such a rollout began without any."""
+    return max(recorded, world.fleet.spec.replicas) if recorded else recorded
 
 
 def _clocked(

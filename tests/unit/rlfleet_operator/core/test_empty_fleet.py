@@ -188,6 +188,18 @@ def test_a_fleet_that_has_canaries_alone_needs_no_promotion() -> None:
     assert (versions(end), rollout(end).phase) == (["step-2"], "Completed")
 
 
+def test_canaries_that_were_alone_at_first_promote_nothing_for_those_that_came_and_left() -> None:
+    held = scaled(asking(fleet(1), "step-2", **MANUAL, paused=True), 1)
+    held = scaled(asking(held, "step-2", **MANUAL, paused=True), 3)
+    held = rest(asking(held, "step-2", **MANUAL))
+
+    shrunk = scaled(held, 1)
+    grown = scaled(shrunk, 3)
+
+    assert (rollout(held).phase, rollout(shrunk).phase) == ("CanaryHold", "CanaryHold")
+    assert versions(grown) == ["step-2", "step-1", "step-1"]
+
+
 def test_a_record_of_an_earlier_operator_has_no_size_and_completes_as_before() -> None:
     held = rest(asking(fleet(), "step-2", **MANUAL))
     old = held.fleet.status.model_copy(
