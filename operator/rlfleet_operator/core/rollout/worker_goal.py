@@ -5,6 +5,7 @@ from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import kept
+from rlfleet_operator.core.rollout.failure_rules import holds
 from rlfleet_operator.core.rollout.rollout import Rollout, operation_of, served
 from rlfleet_operator.core.rollout.trials import waits
 
@@ -60,7 +61,7 @@ def _goal_in(worker: Worker, world: World, rollout: Rollout) -> str | None:
         return rollout.to
     if worker.ordinal < kept(world):
         is_left = worker.is_settled
-        return None if is_left else _own(worker, world, rollout) or _others(rollout)
+        return None if is_left else _own(worker, world, rollout) or _instead(world, rollout)
     if not worker.is_settled and rollout.fallback and waits(worker, world, rollout):
         return rollout.fallback
     return rollout.to
@@ -80,6 +81,15 @@ def _own(worker: Worker, world: World, rollout: Rollout) -> str | None:
     prepared = worker.report.prepared if worker.report else None
     is_given_up = prepared == _others(rollout) != rollout.kept
     return None if is_given_up else rollout.kept or None
+
+
+def _instead(world: World, rollout: Rollout) -> str:
+    """Return the version of a worker whose own one cannot be had.
+
+    In the first rollout above the partition, all had the same: only the new one is left.
+    """
+    others = _others(rollout)
+    return rollout.to if others == rollout.kept and holds(world, rollout.to) else others
 
 
 def _others(rollout: Rollout) -> str:

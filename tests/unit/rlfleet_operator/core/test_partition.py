@@ -99,6 +99,23 @@ def test_a_kept_version_that_is_gone_is_replaced_by_the_others() -> None:
     assert all(worker.stage is Stage.OPEN for worker in end.desired)
 
 
+def test_a_kept_version_that_is_gone_in_the_first_rollout_is_replaced_by_the_new_one() -> None:
+    """All workers came from the kept version, so no other version is left to serve."""
+    end = rest(drained(partitioned()), {"step-1": Effect.REFUSED})
+
+    assert versions(end) == ["step-2"] * 4
+    assert all(worker.stage is Stage.OPEN for worker in end.desired)
+
+
+def test_a_kept_version_that_is_gone_lets_no_worker_try_a_version_that_none_has_proved() -> None:
+    seen = fleets.at_rest(fleets.world({"replicas": 4, "weightVersion": "step-1"}))
+    held = rest(asking(seen, "step-2", paused=True))
+
+    end = rest(drained(held), {"step-1": Effect.REFUSED})
+
+    assert versions(end) == [None, *["step-1"] * 3]
+
+
 def test_without_a_partition_no_version_is_kept() -> None:
     seen = rest(asking(partitioned(), "step-2", partition=0))
     away = rest(drained(seen))
