@@ -15,6 +15,7 @@ import zstandard
 from blake3 import blake3
 
 from rlfleet.publish.tensors import TensorBytes
+from rlfleet_contract.engine.safetensors import BLAKE3
 
 XOR, OVERWRITE = "xor", "overwrite"
 CHECKSUMS: dict[str, Callable[[], Any]] = {"xxh3-128": xxhash.xxh3_128, "blake3": blake3}
@@ -78,6 +79,8 @@ class Changes:
         self._tried = 0
         self._payloads = {encoding: Payloads(folder) for encoding in encodings}
         self.checksums: dict[str, str] = {}
+        self.hashes: dict[str, bytes] = {}
+        """Of each changed tensor, for the version's digest."""
 
     def add(self, name: str, old: TensorBytes, new: TensorBytes) -> None:
         """Record what changed in a tensor, and make the old bytes the new ones."""
@@ -86,19 +89,21 @@ class Changes:
         if OVERWRITE in self._payloads:
             self._overwrite(name, old, new)
         xor = self._payloads.get(XOR)
-        hashed = self._new_hash()
+        hashed, own = self._new_hash(), BLAKE3.new()
         packer = self._packer(new.size)
         if xor is not None:
             xor.begin(name)
         for begin in range(0, new.size, _PIECE):
             piece = slice(begin, begin + _PIECE)
             hashed.update(new[piece].data)
+            own.update(new[piece].data)
             if xor is not None:
                 xor.add(name, packer.compress(np.bitwise_xor(old[piece], new[piece]).data))
             old[piece] = new[piece]
         if xor is not None:
             xor.add(name, packer.flush())
         self.checksums[name] = hashed.hexdigest()
+        self.hashes[name] = own.digest()
         self._tried += new.size
         if self._tried >= _TRIED:
             self._keep_the_smallest()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from rlfleet_contract.engine.safetensors import BITS
+from rlfleet_contract.engine.safetensors import BITS, Digest, Tensor
 
 INDEX = "model.safetensors.index.json"
 MARKER = "STABLE"
@@ -110,14 +110,31 @@ def header(entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
+def digest(entries: Mapping[str, Entry], hashes: Mapping[str, bytes]) -> str:
+    """Return the digest of all tensors of a version, which workers compute too."""
+    found = Digest()
+    for name, entry in entries.items():
+        found.add(Tensor(name, entry.dtype, entry.shape, 0, entry.nbytes), hashes[name])
+    return found.hexdigest()
+
+
 def index(
-    version: int, files: Sequence[tuple[str, Iterable[str]]], total: int, delta: DeltaHeader | None
+    version: int,
+    files: Sequence[tuple[str, Iterable[str]]],
+    total: int,
+    delta: DeltaHeader | None,
+    digest: str,
 ) -> bytes:
     """Return the index: which file holds which tensor.
 
-    Its own id makes it another than any index of the same number, elsewhere or later.
+    Its own id makes it another than any index of the same number, elsewhere or later. Its digest
+    is of all tensors of the version, also of those that a delta does not change.
     """
-    metadata: dict[str, object] = {"version": f"{version:06d}", "id": uuid4().hex}
+    metadata: dict[str, object] = {
+        "version": f"{version:06d}",
+        "id": uuid4().hex,
+        "digest": digest,
+    }
     if delta is None:
         metadata["total_size"] = total
     else:

@@ -117,7 +117,7 @@ class Publisher:
         writing.copy(draft, options.files or own)
         files = writing.tensors(draft, self._snapshot, options.shard_nbytes)
         total = self._total()
-        index = layout.index(number, files, total, None)
+        index = layout.index(number, files, total, None, self._digest())
         if options.marker:
             # Before the index, which is what makes the version complete.
             draft.write(options.marker, iter([b""]))
@@ -131,13 +131,14 @@ class Publisher:
             Changes(options.encodings(), options.checksum, folder, options.threads)
         ) as changes:
             self._compare(source, changes)
+            self._snapshot.hashes.update(changes.hashes)
             best = changes.best()
             if best is None:
                 return self._full(draft, number, source)
             encoding, payloads = best
             files = writing.payloads(draft, payloads, changes.checksums, options.shard_nbytes)
             delta = DeltaHeader(base.version, encoding, options.checksum)
-            index = layout.index(number, files, 0, delta)
+            index = layout.index(number, files, 0, delta, self._digest())
             return self._commit(draft, number, index, Written(payloads.total, base.last_full))
 
     def _compare(self, source: TrainerTensors, changes: Changes) -> None:
@@ -177,6 +178,9 @@ class Publisher:
         return Publication(
             layout.name_of(number), number, is_full, written.nbytes + len(index), self._total()
         )
+
+    def _digest(self) -> str:
+        return layout.digest(self._snapshot.entries, self._snapshot.hashes)
 
     def _total(self) -> int:
         return sum(entry.nbytes for entry in self._snapshot.entries.values())

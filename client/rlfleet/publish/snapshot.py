@@ -15,6 +15,7 @@ import numpy as np
 from rlfleet.publish.layout import Entry
 from rlfleet.publish.tensors import TensorBytes
 from rlfleet.publish.volume import sync, write_whole
+from rlfleet_contract.engine.safetensors import BLAKE3
 
 _STATE = "state.json"
 _BYTES = "tensors.bin"
@@ -39,6 +40,8 @@ class Snapshot:
     held: Held | None = None
     """None while the bytes are no version's."""
     entries: dict[str, Entry] = field(default_factory=dict)
+    hashes: dict[str, bytes] = field(default_factory=dict)
+    """Of each tensor's bytes, for a version's digest."""
     _begins: dict[str, int] = field(default_factory=dict)
     _arrays: dict[str, TensorBytes] = field(default_factory=dict)
     _end: int = 0
@@ -61,6 +64,7 @@ class Snapshot:
         """Drop all tensors."""
         self.open_again()
         self.entries.clear()
+        self.hashes.clear()
         self._begins.clear()
         self._arrays.clear()
         self._end = 0
@@ -70,6 +74,7 @@ class Snapshot:
     def add(self, name: str, entry: Entry, data: TensorBytes) -> None:
         """Append a tensor."""
         self.entries[name] = entry
+        self.hashes[name] = BLAKE3.new(data.data).digest()
         if self.folder is None:
             self._arrays[name] = data.copy()
             return
@@ -92,7 +97,10 @@ class Snapshot:
         """Record that the bytes are those of a version in the store."""
         if self.folder is not None:
             sync(self.folder / _BYTES)
-            tensors = {name: [*asdict(entry).values()] for name, entry in self.entries.items()}
+            tensors = {
+                name: [*asdict(entry).values(), self.hashes[name].hex()]
+                for name, entry in self.entries.items()
+            }
             write_whole(
                 self.folder / _STATE, json.dumps({**asdict(held), "tensors": tensors}).encode()
             )
@@ -101,10 +109,11 @@ class Snapshot:
     def _recall(self, folder: Path) -> None:
         try:
             found = json.loads((folder / _STATE).read_bytes())
+            tensors = found.pop("tensors")
             entries = {
-                name: Entry(dtype, tuple(shape))
-                for name, (dtype, shape) in found.pop("tensors").items()
+                name: Entry(dtype, tuple(shape)) for name, (dtype, shape, _) in tensors.items()
             }
+            hashes = {name: bytes.fromhex(hashed) for name, (_, _, hashed) in tensors.items()}
             held = Held(**found)
             size = (folder / _BYTES).stat().st_size
         except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
@@ -112,7 +121,8 @@ class Snapshot:
         begins = _begins_of(entries)
         end = sum(entry.nbytes for entry in entries.values())
         if size == end:
-            self.held, self.entries, self._begins, self._end = held, entries, begins, end
+            self.held, self.entries, self.hashes = held, entries, hashes
+            self._begins, self._end = begins, end
 
 
 def _begins_of(entries: Mapping[str, Entry]) -> dict[str, int]:

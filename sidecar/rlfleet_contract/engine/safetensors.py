@@ -6,7 +6,7 @@ exactly once: no hole, no overlap, no byte left over.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from math import prod
 from typing import Any, NamedTuple
@@ -103,9 +103,10 @@ class Digest:
         """Return whether two of the tensors added so far have the same bytes."""
         return self._hashes[one] == self._hashes[other]
 
-    def hexdigest(self) -> str:
-        """Return the digest over the tensors added so far."""
-        entries = b"".join(self._entries[name] for name in sorted(self._entries))
+    def hexdigest(self, without: Collection[str] = ()) -> str:
+        """Return the digest over the tensors added so far, but for those of these names."""
+        names = sorted(self._entries.keys() - set(without))
+        entries = b"".join(self._entries[name] for name in names)
         found = self.algorithm.prefix + self.algorithm.new(entries).hexdigest()
         # As long as a digest in a proof may be: of BLAKE3 228 bits are left.
         return str(found[:MAX_DIGEST])

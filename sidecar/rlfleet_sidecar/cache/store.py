@@ -22,6 +22,7 @@ from rlfleet_sidecar.checkpoints.folder import Folder, Location
 from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.checkpoints.manifest import Manifest, manifest_of
 from rlfleet_sidecar.deltas.publications import Build, Copy, Publications
+from rlfleet_sidecar.deltas.published import Published
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.sharing.offering import Offering
@@ -132,8 +133,7 @@ class VersionStore:
             if published is not None and published.delta is not None:
                 self._prepare_delta(work, request, needed)
             else:
-                is_committed = published is not None and published.is_committed
-                self._prepare_full(work, request, needed, is_committed=is_committed)
+                self._prepare_full(work, request, needed, published or Published(None))
         return True
 
     def _prepare_full(
@@ -141,14 +141,13 @@ class VersionStore:
         work: PrepareJob,
         request: PrepareRequest,
         needed: _Needed,
-        *,
-        is_committed: bool,
+        known: Published,
     ) -> None:
-        with self.checkpoints.checked(work.version, is_committed=is_committed) as checked:
+        with self.checkpoints.checked(work.version, is_committed=known.is_committed) as checked:
             work.waiting_for = None
             # Before the read, so that a file which is written during it counts as another.
             with self._read_once(request, checked[0].stamps()):
-                self._read(work, *checked, request, needed)
+                self._read(work, *checked, request, needed, known.digest)
 
     def _prepare_delta(self, work: PrepareJob, request: PrepareRequest, needed: _Needed) -> None:
         if self._cache is None:
@@ -176,7 +175,8 @@ class VersionStore:
         with cache.room(work.version, sizes, in_use) as draft:
             staging = Staging(content, None, work)
             hashed = staging.of_source(build.source, draft)
-            self._demand_tied(staging, Path(work.version))
+            where = self.checkpoints.layouts.folder_of(work.version)
+            self._demand_good(staging, where, build.chain.links[-1].digest)
             made = Checkpoint(
                 version=work.version,
                 directory=draft,
@@ -254,6 +254,7 @@ class VersionStore:
         content: Headers,
         request: PrepareRequest,
         needed: _Needed,
+        digest: str | None,
     ) -> None:
         manifest = self._manifest_of(folder, content, request)
         staging = Staging(content, manifest, work)
@@ -273,7 +274,7 @@ class VersionStore:
 
         if self._cache is None or version == BASE_VERSION:
             made = checkpoint(staging.of_folder(folder, None))
-            self._demand_tied(staging, folder.path)
+            self._demand_good(staging, folder.path, digest)
             self._in_place[version] = made
             return
         sizes = [stamp.size for stamp in content.files]
@@ -282,11 +283,13 @@ class VersionStore:
             self._sharing(work, folder, content, request.supply, draft) as shared,
         ):
             made = checkpoint(staging.of_folder(folder, draft, shared))
-            self._demand_tied(staging, folder.path)
+            self._demand_good(staging, folder.path, digest)
             work.demand_wanted()
             self._cache.admit(draft, made, self._origin(version, content, shared))
 
-    def _demand_tied(self, staging: Staging, where: Location) -> None:
+    def _demand_good(self, staging: Staging, where: Location, digest: str | None) -> None:
+        if digest is not None:
+            staging.demand_published(where, digest, self.checkpoints.optional())
         if self.checkpoints.ties_head:
             staging.demand_tied(where)
 

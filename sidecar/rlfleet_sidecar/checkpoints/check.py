@@ -125,6 +125,10 @@ class Checkpoints:
         needs = self._needs()
         return needs is not None and needs.tied
 
+    def optional(self) -> tuple[str, ...]:
+        """Return the base model's tensors that a version may omit."""
+        return self._required(self.boot_model()).optional
+
     def vocabulary(self) -> int:
         """Return the size of the base model's vocabulary."""
         model = self.boot_model()
@@ -152,13 +156,15 @@ class Checkpoints:
             yield folders
 
     def _compare(self, path: Location, model: Headers, found: Headers, deadline: float) -> None:
-        needs = self._needs() or assumed(model.tensors, model.config)
-        why = compatibility.differences(model.tensors, found.tensors, needs)
+        why = compatibility.differences(model.tensors, found.tensors, self._required(model))
         if why is not None:
             raise invalid(path, f"does not match the base model: {why}")
         why = self._agreement.objection(model.config, found.config, deadline)
         if why is not None:
             raise invalid(path / CONFIG, f"does not match the base model: {why}")
+
+    def _required(self, model: Headers) -> RequiredTensors:
+        return self._needs() or assumed(model.tensors, model.config)
 
     def boot_model(self, deadline: float | None = None) -> Headers:
         """Return the base model's headers, read once: they do not change during a pod's life."""

@@ -27,6 +27,8 @@ class Link:
     number: int
     identity: str
     files: tuple[FileStamp, ...]
+    digest: str | None = None
+    """Of all tensors of the version, if its publisher wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def chain_to(
             raise _missing(version, series.name(number + 1) if links else None)
         if found.delta is None:
             return Chain(version, tuple(reversed(links)))
-        links.append(Link(version, number, found.identity, found.files))
+        links.append(Link(version, number, found.identity, found.files, found.digest))
         number = found.delta.parent
 
 

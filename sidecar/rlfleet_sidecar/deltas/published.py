@@ -7,7 +7,7 @@ that an identity covers every final checksum, so that a number which is used aga
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from blake3 import blake3
 
@@ -38,6 +38,8 @@ class Published:
     """Of a delta: digest of its commit file and of all headers."""
     is_committed: bool = False
     """Whether its index names it: publishers that do so write the index last."""
+    digest: str | None = None
+    """Of all its tensors, as its publisher had them; None if the publisher wrote none."""
 
 
 def published_in(
@@ -64,7 +66,9 @@ def published_in(
         _demand_ended(data)
         found = fields.object_of(data)
         if series is WEIGHTS and not index.is_delta(found):
-            return Published(None, is_committed=index.is_numbered(found, number))
+            is_committed = index.is_numbered(found, number)
+            digest = index.digest_of(found, number)
+            return Published(None, is_committed=is_committed, digest=digest)
         refuse_code(folder)
         reader = _Reader(folder, stamp, data, deadline)
         if series is not WEIGHTS:
@@ -75,7 +79,8 @@ def published_in(
         files = sorted(set(known.files.values()))
         if more := sorted({name for name in names if name.endswith(_SUFFIX)} - set(files)):
             raise BadDeltaError(f"does not list {more[0]} next to it; publish the version again")
-        return reader.published(index.delta_of(known, reader.shards(files)))
+        delta = index.delta_of(known, reader.shards(files))
+        return replace(reader.published(delta), digest=index.digest_of(found, number))
 
 
 @contextmanager

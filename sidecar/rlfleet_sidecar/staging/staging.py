@@ -6,17 +6,19 @@ the pods' requests divide a busy node, and with one thread a prepare waits most 
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
 from rlfleet_contract.engine.safetensors import BLAKE3, Algorithm, Digest, Tensor
+from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.checkpoints import compatibility
 from rlfleet_sidecar.checkpoints.folder import Folder, Location, Reading
 from rlfleet_sidecar.checkpoints.headers import Headers, invalid
 from rlfleet_sidecar.checkpoints.manifest import Manifest
 from rlfleet_sidecar.checkpoints.safe_paths import OpenFolder
+from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.staging import cpus
 from rlfleet_sidecar.staging.crew import Crew
 from rlfleet_sidecar.staging.digester import Digester
@@ -83,6 +85,20 @@ class Staging:
                 f"has a {head} that differs from {embeddings}, though the base model ties them;"
                 " save one of them, or set tie_word_embeddings to false in the base model's config"
                 " and restart the engines",
+            )
+
+    def demand_published(self, where: Location, expected: str, optional: Collection[str]) -> None:
+        """Raise unless the tensors are those of the digest that their publisher wrote.
+
+        It may have left out what the engine ignores, which a base model's files may hold.
+        """
+        seen = {self._digest.hexdigest(), self._digest.hexdigest(optional)}
+        if expected not in seen:
+            raise SidecarError(
+                Code.DIGEST_MISMATCH,
+                f"{where} has tensors of digest {self._digest.hexdigest()}, expected {expected} by"
+                " its index; check that its publisher began with this fleet's base model, and that"
+                " no version was written again; else publish a full version",
             )
 
     def of_source(self, source: VersionSource, draft: Path) -> str:

@@ -7,6 +7,7 @@ that the tensors of the files are exactly those of the index, each in one file.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rlfleet_contract.engine.safetensors import BLAKE3, MAX_DIGEST
 from rlfleet_sidecar.deltas.formats import checksums, fields
 from rlfleet_sidecar.deltas.formats.delta import BadDeltaError, Delta, Encoding, Fragment
 from rlfleet_sidecar.deltas.formats.shard import Shard
@@ -38,6 +39,14 @@ def is_numbered(found: fields.JsonFields, number: int) -> bool:
     named = metadata.get("version") if isinstance(metadata, dict) else None
     # Not by int(): it fails at thousands of digits.
     return isinstance(named, str) and named.isascii() and named.lstrip("0") == str(number or "")
+
+
+def digest_of(found: fields.JsonFields, number: int) -> str | None:
+    """Return the digest of all tensors of this version; None if its publisher wrote none."""
+    metadata = found.get(_METADATA)
+    digest = metadata.get("digest") if isinstance(metadata, dict) else None
+    is_known = isinstance(digest, str) and digest.startswith(BLAKE3.prefix)
+    return str(digest)[:MAX_DIGEST] if is_known and is_numbered(found, number) else None
 
 
 def index_of(found: fields.JsonFields, number: int) -> Index:
