@@ -171,7 +171,9 @@ def _pause_overdue(world: World, rollout: Rollout) -> RolloutStop | None:
                 f"{worker.name} did not pause: {failure.message}", is_of_version=False
             )
     timeout_s = world.fleet.spec.rollout.timeouts.pause_seconds
-    if _longest_pause_s(world) <= timeout_s + _PAUSE_MARGIN_S:
+    # How long a trainer had paused a worker says nothing about this pause.
+    is_left_paused = world.fleet.status.trainer_pause is not None
+    if is_left_paused or _longest_pause_s(world) <= timeout_s + _PAUSE_MARGIN_S:
         return None
     members = barrier_progress.team(world, rollout)
     missing = [w.name for w in members if w.is_busy or w.stage is not Stage.PAUSED]
@@ -188,8 +190,8 @@ def _waits_for_pauses(world: World, rollout: Rollout) -> bool:
     A pause by the trainer has its own end.
     """
     is_barrier = world.fleet.spec.rollout.strategy is Strategy.BARRIER
-    is_paused_by_trainer = world.fleet.status.trainer_pause is not None
-    return is_barrier and not is_paused_by_trainer and barrier_progress.is_gathering(world, rollout)
+    is_its_own = is_barrier and world.pause is None
+    return is_its_own and barrier_progress.is_gathering(world, rollout)
 
 
 def _longest_pause_s(world: World) -> float:

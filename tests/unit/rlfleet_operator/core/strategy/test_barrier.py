@@ -11,6 +11,7 @@ from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.plan import plan
+from rlfleet_operator.crd.fleet_status import TrainerPause
 from tests.workers import problem, recorded, worker, world
 
 READY: dict[str, Any] = {"prepared": "step-2"}
@@ -134,6 +135,39 @@ def test_a_worker_that_cannot_pause_ends_it_for_all() -> None:
     assert step.rollout is not None
     assert step.rollout.is_stopped
     assert "qwen-1 did not pause" in step.rollout.why
+
+
+def after_a_pause(*workers: Worker) -> World:
+    """Return a Barrier that began before every worker had resumed from a trainer's pause."""
+    seen = barrier(*workers)
+    ended = TrainerPause(
+        operation="fleet-pause-1",
+        asked_at="2023-11-14T22:00:00Z",
+        until="2023-11-14T22:10:00Z",
+        ttl_seconds=600,
+        ending=True,
+    )
+    status = seen.fleet.status.model_copy(update={"trainer_pause": ended})
+    return replace(seen, fleet=replace(seen.fleet, status=status))
+
+
+def test_a_worker_that_cannot_pause_ends_it_also_while_a_trainer_s_pause_ends() -> None:
+    """Else the others would wait behind closed gates for as long as it cannot."""
+    failed = worker(1, **READY, failure=problem(Code.PAUSE_FAILED))
+    step = plan(after_a_pause(worker(0, Stage.PAUSED, **PAUSED), failed))
+
+    assert step.rollout is not None
+    assert step.rollout.is_stopped
+    assert "qwen-1 did not pause" in step.rollout.why
+
+
+def test_how_long_a_trainer_had_paused_a_worker_does_not_count_for_the_fleet_s_pause() -> None:
+    long_paused = worker(0, Stage.PAUSED, **PAUSED | {"paused_s": 900.0})
+
+    step = plan(after_a_pause(long_paused, worker(1, **READY)))
+
+    assert step.rollout is not None
+    assert step.rollout.is_active
 
 
 def test_one_that_proved_a_version_which_was_given_up_loads_the_old_one_behind_its_gate() -> None:
