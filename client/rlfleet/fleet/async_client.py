@@ -22,6 +22,7 @@ from rlfleet.fleet.settings import (
     root_of,
     verification_of,
 )
+from rlfleet.fleet.transport import OneRequestTransport
 
 
 class AsyncFleetClient:
@@ -32,7 +33,7 @@ class AsyncFleetClient:
         self._client = httpx.AsyncClient(
             base_url=root_of(url),
             headers=headers_of(url, token),
-            verify=verification_of(ca),
+            transport=OneRequestTransport(verification_of(ca)),
             trust_env=False,
         )
 

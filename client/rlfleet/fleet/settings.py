@@ -47,9 +47,11 @@ def headers_of(url: str, token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {found}"} if found else {}
 
 
-def verification_of(ca: Path | str | None) -> ssl.SSLContext | bool:
+def verification_of(ca: Path | str | None) -> ssl.SSLContext:
     """Return how a server's certificate is checked: by the CAs of a file, or the usual ones."""
-    return True if ca is None else ssl.create_default_context(cafile=ca)
+    if ca is None:
+        return httpx.create_ssl_context(trust_env=False)
+    return ssl.create_default_context(cafile=ca)
 
 
 def request_of(call: Call) -> dict[str, Any]:

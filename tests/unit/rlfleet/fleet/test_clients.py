@@ -1,9 +1,11 @@
 """What a client sends as the token, and what it says of one that it cannot send."""
 
+import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -13,6 +15,8 @@ from rlfleet.fleet import AsyncFleetClient, FleetClient, FleetError
 from rlfleet.fleet.settings import TOKEN_VARIABLE, lost_by
 
 TOKEN = "s3cr3t-token"
+_MOST_TURNS = 40
+"""A request takes some 20 turns of the event loop."""
 REFUSED = {"status": "error", "message": "no valid token", "code": "Unauthorized"}
 
 
@@ -39,6 +43,38 @@ def refusing() -> Iterator[tuple[str, list[str | None]]]:
         finally:
             server.shutdown()
             thread.join()
+
+
+async def test_requests_that_are_cancelled_leave_no_connection() -> None:
+    opened, closed, ended = itertools.count(1), itertools.count(1), asyncio.Event()
+    begun = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun = next(opened)
+        ended.clear()
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+            await reader.read()
+        writer.close()
+        if next(closed) == begun:
+            ended.set()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/fleets/default/qwen"
+    async with server, AsyncFleetClient(url, TOKEN) as client:
+        for turns in range(_MOST_TURNS):
+            asking = asyncio.create_task(client.state(timeout_s=30))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            with suppress(asyncio.CancelledError, FleetError):
+                await asking
+        async with asyncio.timeout(60):
+            await ended.wait()
+
+    assert begun
 
 
 @pytest.mark.parametrize("token", [TOKEN, f"{TOKEN}\n", f" {TOKEN}\r\n"])
