@@ -22,6 +22,9 @@ PLACEHOLDER = "{version}"
 _URL = (
     r"(s3|gs|https?)://[^/{}?#@\s]+(/[^/{}?#\s]+)*/[^/{}?#\s]*\{version\}[^/{}?#\s]*(/[^/{}?#\s]+)*"
 )
+_ENCODED = re.compile(r"%(2f|7b|7d|[01][0-9a-f]|7f)|/(\.|%2e){1,2}(?=/|$)", re.IGNORECASE)
+"""A slash, a brace, a control character; a part that leads elsewhere. All but a name's own
+characters would be decoded into another place of the server."""
 
 
 def _check_absolute(path: Path) -> Path:
@@ -40,6 +43,8 @@ def _check_template(template: str) -> str:
 def _check_url(template: str) -> str:
     if re.fullmatch(_URL, template) is None or template.count(PLACEHOLDER) != 1:
         raise ValueError("must be an s3://, gs:// or https:// URL that contains {version} once")
+    if template.startswith("http") and (found := _ENCODED.search(template)):
+        raise ValueError(f"must not contain {found[0]}, which is no part of a name")
     return template
 
 

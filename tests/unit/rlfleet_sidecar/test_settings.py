@@ -61,6 +61,26 @@ def test_a_store_needs_a_cache() -> None:
     assert SidecarSettings.load(store | {"RLFLEET_CACHE_DIR": "/cache"}).weights_source
 
 
+@pytest.mark.parametrize(
+    "part", ["a%2Fb", "a%2fb", "%2e%2E", "..", ".", "%00", "a%0ab", "%7Bversion%7D", "%7f"]
+)
+def test_an_encoded_character_that_leads_elsewhere_is_rejected(part: str) -> None:
+    store = NEEDED | {
+        "RLFLEET_WEIGHTS_SOURCE": f"https://host/{part}/{{version}}",
+        "RLFLEET_CACHE_DIR": "/cache",
+    }
+
+    with pytest.raises(SettingsError, match=r"RLFLEET_WEIGHTS_SOURCE: .*no part of a name"):
+        SidecarSettings.load(store)
+
+
+@pytest.mark.parametrize("url", ["https://h/my%20run.d/{version}", "s3://b/a%2Fb/{version}"])
+def test_a_name_of_its_own_may_be_encoded(url: str) -> None:
+    store = NEEDED | {"RLFLEET_WEIGHTS_SOURCE": url, "RLFLEET_CACHE_DIR": "/cache"}
+
+    assert SidecarSettings.load(store).weights_source == url
+
+
 def test_settings_do_not_change() -> None:
     settings = SidecarSettings.load(NEEDED)
     with pytest.raises(ValidationError):
