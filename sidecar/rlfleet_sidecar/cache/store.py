@@ -63,6 +63,7 @@ class VersionStore:
         self.checkpoints = checkpoints
         self.look_s = _LOOK_S if settings.weights_source is None else _LOOK_AT_STORE_S
         """Seconds between two looks for a version that is not complete yet."""
+        self._cache_dir = settings.cache_dir
         self._cache: VersionCache | None = None
         if settings.cache_dir is not None:
             limit, spare = settings.cache_bytes, settings.cache_spare
@@ -125,10 +126,10 @@ class VersionStore:
             needed: Returns the versions that must not be evicted.
 
         """
-        with _io_errors(work.version):
+        with _io_errors(work.version, self._cache_dir):
             if self._known(work.version, request.digest) is not None:
                 return False
-        with _io_errors(work.version):
+        with _io_errors(work.version, self._cache_dir):
             published = self._publications.find(work.version)
             if published is not None and published.delta is not None:
                 self._prepare_delta(work, request, needed)
@@ -358,7 +359,7 @@ def _in_use(work: PrepareJob, needed: _Needed, *more: str) -> frozenset[str]:
 
 
 @contextmanager
-def _io_errors(version: str) -> Iterator[None]:
+def _io_errors(version: str, cache_dir: Path | None) -> Iterator[None]:
     """Turn errors of the file system into problems."""
     try:
         yield
@@ -369,7 +370,13 @@ def _io_errors(version: str) -> Iterator[None]:
                 f"cache's file system full during the copy of {version}; free space on the node, or"
                 " raise spec.weights.cache.size",
             ) from error
+        why = error.strerror or error
+        if cache_dir is not None and str(error.filename).startswith(f"{cache_dir}/"):
+            raise SidecarError(
+                Code.CHECKPOINT_UNREADABLE,
+                f"failed to copy {version} into the cache: {error.filename}: {why}; check the"
+                f" owner and mode of {cache_dir}, or delete the pod",
+            ) from error
         raise SidecarError(
-            Code.CHECKPOINT_UNREADABLE,
-            f"failed to read {version}: {error.strerror or error}; check its volume",
+            Code.CHECKPOINT_UNREADABLE, f"failed to read {version}: {why}; check its volume"
         ) from error

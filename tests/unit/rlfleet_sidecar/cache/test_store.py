@@ -385,3 +385,18 @@ def test_a_head_of_another_dtype_than_the_embeddings_is_rejected_where_they_are_
         prepared(VersionStore(settings, tying(settings)))
 
     assert prepared(VersionStore(settings, Checkpoints(settings)))
+
+
+def test_a_cache_that_cannot_be_written_is_named_and_not_the_volume(
+    settings: SidecarSettings, volume: Volume, tmp_path: Path
+) -> None:
+    made = VersionStore(settings, volume)
+    # As for the owner of another user's directory; the tests may run as root.
+    shutil.rmtree(tmp_path / "cache" / "versions")
+    (tmp_path / "cache" / "versions").touch()
+
+    with pytest.raises(SidecarError, match=r"into the cache: .*Not a directory") as caught:
+        made.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset)
+
+    assert caught.value.code is Code.CHECKPOINT_UNREADABLE
+    assert "volume" not in caught.value.message
