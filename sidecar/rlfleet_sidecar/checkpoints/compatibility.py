@@ -27,6 +27,7 @@ _EMBEDDINGS = (
 )
 _NAMED_DIFFERENCES = 3
 _TRANSPOSED = ", transposed"
+_UNGATHERED = ", empty: gather the ranks' parameters (ZeRO stage 3) before you save them"
 _WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
@@ -60,7 +61,10 @@ def _way_out(missing: list[str], unknown: list[str], wrong: list[str]) -> str:
     """Return how to write the version; empty if neither its names nor its layout differ."""
     if any(one.endswith(_TRANSPOSED) for one in wrong):
         return _LAYOUT
-    return _AS_SAVED if missing and unknown else ""
+    if missing and unknown:
+        return _AS_SAVED
+    # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.
+    return _WAY_OUT if missing or unknown else ""
 
 
 def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> Iterator[str]:
@@ -124,6 +128,7 @@ def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
 def _difference(model: Tensor, found: Tensor) -> str | None:
     if model.shape != found.shape:
         why = _TRANSPOSED if found.shape == _turned(model.shape) else ""
+        why = _UNGATHERED if found.shape == (0,) else why
         return f"{found.name} has shape {list(found.shape)}, expected {list(model.shape)}{why}"
     if model.dtype != found.dtype and not {model.dtype, found.dtype} <= _CAST:
         return f"{found.name} has dtype {found.dtype}, expected {model.dtype}"
