@@ -20,6 +20,8 @@ _PART = re.compile(
     r"(?P<module>.+?)(\.base_layer)?\.(?P<which>lora_[AB](?=\.weight)|lora_embedding_[AB])(\.weight)?"
 )
 """PEFT calls one of two matrices of fused experts ``base_layer``."""
+_BASE_WEIGHT = re.compile(r"(^|\.)(embed\w*|wte|lm_head)(\.base_layer)?\.weight$")
+"""What save_pretrained adds where an adapter targets the embeddings or the head."""
 _LAYERS = "layers."
 _FLOATS = frozenset({"BF16", "F16", "F32"})
 _MATRIX = 2
@@ -29,6 +31,7 @@ _UNSERVED = (
     "use_dora",
     "lora_bias",
     "modules_to_save",
+    "trainable_token_indices",
     "alora_invocation_tokens",
     "layer_replication",
     "use_bdlora",
@@ -118,7 +121,7 @@ def _objections(
     for name, tensor in sorted(found.items()):
         match = _PART.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
-            yield f"{name} is not a module's lora_A or lora_B"
+            yield f"{name} is not a module's lora_A or lora_B{_way_out(name)}"
         elif tensor.dtype not in _FLOATS or len(tensor.shape) != _MATRIX:
             yield f"{name} is {tensor.dtype} {tensor.shape}, expected a floating-point matrix"
         else:
@@ -130,6 +133,12 @@ def _objections(
         yield from _misfits(
             module.removesuffix(".base_layer"), pair, _rank_of(module, config), modules
         )
+
+
+def _way_out(name: str) -> str:
+    """Return how to save without a base model's weight, which PEFT adds to some adapters."""
+    is_base = _BASE_WEIGHT.search(name) is not None
+    return "; save the adapter with save_embedding_layers=False" if is_base else ""
 
 
 def _misfits(

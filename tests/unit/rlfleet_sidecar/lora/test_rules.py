@@ -71,6 +71,14 @@ BAD: dict[str, tuple[dict[str, Tensor], str]] = {
     "another outer size": (pair(Q, outer=8), "(8, 16), expected (32, 16)"),
     "another rank": (pair(Q, rank=5), "expected 4 by adapter_config.json"),
     "a whole weight": (tensors({f"{Q}.weight": (32, 16)}), "not a module's lora_A or lora_B"),
+    "PEFT's copy of the embeddings": (
+        tensors({"base_model.model.model.embed_tokens.base_layer.weight": (100, 16)}),
+        "lora_B; save the adapter with save_embedding_layers=False",
+    ),
+    "PEFT's copy of the head": (
+        tensors({"base_model.model.lm_head.weight": (100, 16)}),
+        "lora_B; save the adapter with save_embedding_layers=False",
+    ),
     "whole numbers": (
         {k: t._replace(dtype="I16") for k, t in pair(Q).items()},
         "floating-point",
@@ -118,6 +126,8 @@ def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
         {"use_dora": True},
         {"lora_bias": True},
         {"modules_to_save": ["lm_head"]},
+        {"trainable_token_indices": [1, 2]},
+        {"trainable_token_indices": {"embed_tokens": [1]}},
         {"rank_pattern": {"q": 0}},
         {"rank_pattern": [1]},
         {"init_lora_weights": "pissa"},
