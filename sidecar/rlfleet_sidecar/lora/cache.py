@@ -12,7 +12,9 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 
 from rlfleet_contract.engine.safetensors import SHA256, FileStamp
@@ -201,7 +203,10 @@ class LoRACache:
         stamp = folder.stamp(compatibility.CONFIG)
         data = bytes_of(folder, compatibility.CONFIG)
         config = parsed(folder.path / compatibility.CONFIG, data)
-        if why := compatibility.config_objection(config):
+        why = compatibility.config_objection(config)
+        if why is None and not _scales_each_module():
+            why = compatibility.scaling_objection(config)
+        if why is not None:
             raise invalid(folder.path / compatibility.CONFIG, f"is not supported: {why}")
         tensors, found = header_of(folder, TENSORS, deadline)
         content = Headers((tensors,), {tensor.name: tensor for tensor in found}, config)
@@ -302,6 +307,17 @@ def is_whole(copy: LoRACopy) -> bool:
         )
     except OSError:
         return False
+
+
+@cache
+def _scales_each_module() -> bool:
+    """Return whether the installed vLLM heeds an adapter's patterns; False if none is known."""
+    found = find_spec("vllm")
+    for folder in (found and found.submodule_search_locations) or ():
+        helper = Path(folder) / "lora" / "peft_helper.py"
+        if helper.is_file():
+            return "alpha_pattern" in helper.read_text(encoding="utf-8")
+    return False
 
 
 def _folder(name: str) -> str:

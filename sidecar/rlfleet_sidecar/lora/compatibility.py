@@ -44,6 +44,28 @@ def config_objection(config: Mapping[str, Any]) -> str | None:
     return next(_config_objections(config), None)
 
 
+def scaling_objection(config: Mapping[str, Any]) -> str | None:
+    """Return why an engine that scales all modules alike does not serve an adapter, or None.
+
+    So does vLLM before 0.32: by ``r`` and ``lora_alpha``, whatever the patterns say.
+    """
+    ranks, alphas = config.get("rank_pattern") or {}, config.get("alpha_pattern") or {}
+    own = _scale(config, config["r"], config["lora_alpha"])
+    is_alike = ranks.keys() == alphas.keys() and all(
+        math.isclose(_scale(config, rank, alphas[key]), own) for key, rank in ranks.items()
+    )
+    if is_alike:
+        return None
+    return (
+        "rank_pattern and alpha_pattern: vLLM before 0.32 would scale these modules by r and"
+        " lora_alpha; train with one scaling, or use a later vLLM"
+    )
+
+
+def _scale(config: Mapping[str, Any], rank: int, alpha: float) -> float:
+    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
 def objection(
     config: Mapping[str, Any], found: Mapping[str, Tensor], model: Mapping[str, Tensor]
 ) -> str | None:
@@ -58,13 +80,16 @@ def _config_objections(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"peft_type: got {kind!r:.40}, expected LORA"
     if not _is_rank(rank):
         yield f"r: got {rank!r:.40}, expected an integer >= 1"
-    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+    if not _is_alpha(alpha):
         yield f"lora_alpha: got {alpha!r:.40}, expected a number"
     if not targets or not isinstance(targets, str | list):
         yield "target_modules: is empty; name the modules"
     patterns = config.get("rank_pattern") or {}
     if not isinstance(patterns, dict) or not all(map(_is_rank, patterns.values())):
         yield "rank_pattern: expected integers >= 1"
+    alphas = config.get("alpha_pattern") or {}
+    if not isinstance(alphas, dict) or not all(map(_is_alpha, alphas.values())):
+        yield "alpha_pattern: expected numbers"
     yield from _unserved(config)
 
 
@@ -77,6 +102,10 @@ def _unserved(config: Mapping[str, Any]) -> Iterator[str]:
     init = config.get("init_lora_weights", True)
     if isinstance(init, str) and init.lower() not in _INITS:
         yield f"init_lora_weights: {init:.40} changes the base model; use another one"
+
+
+def _is_alpha(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _is_rank(value: object) -> bool:

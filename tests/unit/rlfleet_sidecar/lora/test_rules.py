@@ -12,7 +12,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.dialects.rules import UNNAMED, adapter_version
 from rlfleet_sidecar.errors import SidecarError
-from rlfleet_sidecar.lora.compatibility import config_objection, objection
+from rlfleet_sidecar.lora.compatibility import config_objection, objection, scaling_objection
 from rlfleet_sidecar.lora.rules import (
     LoRAStep,
     demand_bare,
@@ -130,11 +130,33 @@ def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
         {"trainable_token_indices": {"embed_tokens": [1]}},
         {"rank_pattern": {"q": 0}},
         {"rank_pattern": [1]},
+        {"alpha_pattern": [1]},
+        {"alpha_pattern": {"q": "8"}},
         {"init_lora_weights": "pissa"},
     ],
 )
 def test_a_configuration_that_vllm_does_not_serve_is_refused(fields: dict[str, Any]) -> None:
     assert next(iter(fields)) in (config_objection(CONFIG | fields) or "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_alike"),
+    [
+        ({}, True),
+        ({"rank_pattern": {"q": 8}}, False),
+        ({"alpha_pattern": {"q": 8}}, False),
+        ({"rank_pattern": {"q": 8}, "alpha_pattern": {"q": 16}}, True),
+        ({"rank_pattern": {"q": 8}, "alpha_pattern": {"k": 16}}, False),
+        ({"rank_pattern": {"q": 16}, "alpha_pattern": {"q": 16}, "use_rslora": True}, True),
+    ],
+)
+def test_a_module_with_a_scaling_of_its_own_is_not_served_by_an_older_vllm(
+    fields: dict[str, Any], *, is_alike: bool
+) -> None:
+    config = CONFIG | {"r": 4, "lora_alpha": 8} | fields
+
+    assert config_objection(config) is None
+    assert (scaling_objection(config) is None) is is_alike
 
 
 def test_from_one_directory_to_the_next() -> None:
