@@ -201,9 +201,15 @@ def admin_port(scene: Scene, namespace: str) -> int | None:
 def of_namespace(
     namespace: str, scene: Scene, elsewhere: Sequence[RawObject] = ()
 ) -> Iterator[Finding]:
-    """Yield why no operator drives the fleets of a namespace; ``elsewhere`` are Deployments too."""
+    """Yield why none or several operators drive its fleets; ``elsewhere`` has Deployments too."""
     near = scene.of("deployments")
-    if any(drives(one, namespace) for one in (*near, *elsewhere)):
+    every = {named("deployment", one): one for one in (*near, *elsewhere)}
+    mine = sorted(about for about, one in every.items() if drives(one, namespace))
+    if len(mine) > 1:
+        said = f"{' and '.join(mine)} all drive its fleets, and undo each other's work"
+        mend = "uninstall all but one, or give each its own namespaces in the chart's values"
+        yield error("SeveralOperators", f"namespace {namespace}", said, mend)
+    if mine:
         return
     for deployment in near:
         said = f"the operator drives {', '.join(_namespaces_of(deployment))}, not this namespace"

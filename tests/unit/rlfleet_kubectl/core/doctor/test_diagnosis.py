@@ -1002,6 +1002,17 @@ def test_a_namespace_is_driven_by_an_operator_in_another_namespace() -> None:
     assert cluster.diagnosed() == []
 
 
+@pytest.mark.parametrize("names", ["", "plugin"])
+def test_a_namespace_that_two_installations_drive_is_an_error(names: str) -> None:
+    cluster = Cluster()
+    # Its own Deployment is among those of all namespaces.
+    cluster.elsewhere += [cluster.deployment, second(cluster, names, "elsewhere")]
+
+    (one,) = cluster.diagnosed()
+    assert one.check == "SeveralOperators"
+    assert "deployment elsewhere/second and deployment plugin-system/" in one.found
+
+
 def test_nothing_read_is_no_diagnosis_unless_rights_are_missing() -> None:
     refused = "E1125 x\nThe connection to the server 127.0.0.1:1 was refused"
     gone = Scene("rl", unread={"pods": refused})
