@@ -7,6 +7,7 @@ variables that users give it (KUBECONFIG, exec plugins, impersonation).
 import contextlib
 import json
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ class _TextMode(TypedDict):
 
 _GONE = ("NotFound", "Forbidden", "Unauthorized", "doesn't have a resource type")
 """Words of answers after which asking again does not help."""
+_LOGGED = re.compile(r"[EWI]\d{4} \d\d:\d\d:")
 _AGAIN_S = 2.0
 _SILENCE_S = 30.0
 _GOES_ON_S = 1.0
@@ -195,4 +197,7 @@ def objects(lines: Iterable[str]) -> Iterator[RawObject]:
 
 
 def _plain(said: str) -> str:
-    return said.strip().removeprefix("error: ")
+    """Return kubectl's words, without the lines of its log if there are others."""
+    lines = said.strip().splitlines()
+    kept = [one for one in lines if not _LOGGED.match(one)] or lines
+    return "\n".join(kept).removeprefix("error: ")

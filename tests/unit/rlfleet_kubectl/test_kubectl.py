@@ -74,3 +74,23 @@ def test_input_and_output_of_any_size_pass(size: int) -> None:
 def test_a_name_that_is_a_flag_never_reaches_kubectl() -> None:
     with pytest.raises(PluginError, match="--all-namespaces is no name of a fleet"):
         Kubectl().fleet("--all-namespaces")
+
+
+UNREACHABLE = """#!/bin/sh
+echo 'E1127 22:45:38.013206   24165 memcache.go:265] "Unhandled Error" err="refused"' >&2
+echo 'The connection to the server 127.0.0.1:1 was refused' >&2
+exit 1
+"""
+
+
+def test_of_an_unreachable_server_kubectl_s_words_are_shown_without_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(UNREACHABLE)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), *os.get_exec_path()]))
+
+    with pytest.raises(PluginError) as raised:
+        Kubectl().text("get", "rlf")
+    assert str(raised.value) == "The connection to the server 127.0.0.1:1 was refused"
