@@ -74,8 +74,22 @@ Deployment. */}}
 
 {{/* Refuse values that no object can be made of; what a schema can say stands in the schema. */}}
 {{- define "rlfleet.check" -}}
-{{- if not (hasKey .Values "rbac") -}}
-{{- fail "these are the values of an older chart: the value rbac is missing. Use --reset-then-reuse-values instead of --reuse-values, so that new values get their defaults" -}}
+{{- range $path := list
+  "commonLabels" "crds" "global" "global.imagePullSecrets" "image" "imagePullSecrets" "metrics"
+  "metrics.dashboard" "metrics.dashboard.labels" "metrics.podMonitors" "metrics.podMonitors.labels"
+  "metrics.rules" "metrics.rules.labels" "networkPolicy" "networkPolicy.prometheus"
+  "networkPolicy.samplers" "networkPolicy.trainers" "operator" "operator.adminPort"
+  "operator.fleetsPort" "operator.logLevel" "operator.metricsPort" "operator.pollSeconds"
+  "operator.sidecarConcurrency" "operator.watchSilenceSeconds" "podDisruptionBudget" "podLabels"
+  "rbac" "serviceAccount" "worker"
+-}}
+{{- $at := $.Values -}}
+{{- range splitList "." $path -}}
+{{- $at = index $at . -}}
+{{- if kindIs "invalid" $at -}}
+{{- fail (printf "the value %s is missing: null removed it, or these are the values of an older chart. Leave it out, and use --reset-then-reuse-values instead of --reuse-values, so that values get their defaults" $path) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $missing := list -}}
 {{- if not .Values.image.repository -}}{{- $missing = append $missing "image.repository" -}}{{- end -}}
