@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlfleet_operator.core.model.world import World
+from rlfleet_operator.core.model.world import ENGINE_CONTAINER, World
 from rlfleet_operator.core.rollout import following, version_order
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.strategy import lora
@@ -72,13 +72,25 @@ def _held_up(world: World) -> ConditionVerdict | None:
     """Return Degraded if requests have been waiting at closed gates for long."""
     if not waiting_requests.held_up(world):
         return None
-    refused = world.pause.refused if world.pause else None
+    message = f"{waiting_requests.message(world)}; {_way_out(world)}"
+    return ConditionVerdict(DEGRADED, waiting_requests.REASON, message)
+
+
+def _way_out(world: World) -> str:
+    """Return what ends the wait: the trainer that paused the fleet, or the operator's change."""
+    target, pause = world.fleet.target, world.pause
+    if target is not None and pause is None:
+        name = waiting_requests.longest(world).name
+        return (
+            f"its change (target {target}) takes long; see vLLM's log:"
+            f" kubectl logs {name} -c {ENGINE_CONTAINER}"
+        )
+    refused = pause.refused if pause else None
     why = f"the trainer's last update was rejected ({refused}); " if refused else ""
-    message = (
-        f"{waiting_requests.message(world)}; {why}the trainer must update or resume the workers,"
+    return (
+        f"{why}the trainer must update or resume the workers,"
         " or name a version in spec.weightVersion"
     )
-    return ConditionVerdict(DEGRADED, waiting_requests.REASON, message)
 
 
 def _blind(world: World) -> ConditionVerdict | None:

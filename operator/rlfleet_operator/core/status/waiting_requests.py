@@ -1,7 +1,8 @@
 """Requests that wait for long at the gates of workers that count as ready.
 
 A worker in a change is ready, because its clients wait only for seconds. After a failed update of
-a trainer they wait until the trainer returns, so status must report them.
+a trainer they wait until the trainer returns, and an engine may be slow or hang in a change, so
+status must report them.
 """
 
 from collections.abc import Iterator
@@ -19,10 +20,14 @@ def held_up(world: World) -> tuple[Worker, ...]:
     return tuple(w for w in world.exceptional if _paused_s(w) >= _STEPS_S[0])
 
 
+def longest(world: World) -> Worker:
+    """Return the worker whose requests wait longest, of those whose requests wait for long."""
+    return max(held_up(world), key=_paused_s)
+
+
 def message(world: World) -> str:
     """Return which worker's requests wait longest, its phase, and how many others' wait."""
-    holding = held_up(world)
-    first = max(holding, key=_paused_s)
+    holding, first = held_up(world), longest(world)
     past = max(step for step in _STEPS_S if step <= _paused_s(first))
     long = f"{past:.0f} s" if past < 120 else f"{past / 60:.0f} min"  # noqa: PLR2004 - seconds
     others = f" and {len(holding) - 1} more" if len(holding) > 1 else ""

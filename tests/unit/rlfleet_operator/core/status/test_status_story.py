@@ -211,6 +211,20 @@ def test_a_fleet_whose_requests_wait_is_degraded(
     assert "RequestsWaiting" not in [e.reason for e in events.between(status, later)]
 
 
+def test_requests_that_wait_for_a_rollout_need_no_trainer() -> None:
+    """An engine that is slow, or hangs, in a change to the version in the spec."""
+    seen = held(61.0, None, weightVersion="step-2", status=recorded("step-2", "Reloading"))
+
+    degraded = condition(seen, "Degraded")
+
+    assert degraded is not None
+    assert degraded.reason == "RequestsWaiting"
+    assert degraded.message == (
+        "requests wait over 60 s at qwen-0 (Pausing); its change (target step-2) takes long;"
+        " see vLLM's log: kubectl logs qwen-0 -c engine"
+    )
+
+
 @pytest.mark.parametrize("refused", [None, "weight_dir: got '/etc'"])
 def test_a_fleet_that_its_trainer_has_paused_for_long_is_degraded(
     refused: str | None,
