@@ -191,9 +191,19 @@ def _restarts(worker: Worker) -> str:
 
 
 def _first_complaint(world: World) -> str:
-    for worker in world.exceptional:
-        complaint = None if worker.pod and worker.pod.ready else complaint_of(worker, world)
-        if complaint:
+    """Return what is wrong with the first worker without traffic of which that is known."""
+    return _first_of((w for w in world.exceptional if not (w.pod and w.pod.ready)), world)
+
+
+def _why_late(world: World) -> str:
+    """Return the same, else why a worker with traffic cannot change: its sidecar is silent."""
+    silent = (w for w in world.exceptional if w.silence)
+    return _first_complaint(world) or _first_of(silent, world)
+
+
+def _first_of(workers: Iterable[Worker], world: World) -> str:
+    for worker in workers:
+        if complaint := complaint_of(worker, world):
             return f"; {worker.name}: {complaint}"
     return ""
 
@@ -206,7 +216,7 @@ def _synced(
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
         return ConditionVerdict(SYNCED, "Proved", message)
-    reason, complaint = _why_behind(world, rollout, stalled), _first_complaint(world)
+    reason, complaint = _why_behind(world, rollout, stalled), _why_late(world)
     return ConditionVerdict(SYNCED, reason, message + complaint, is_true=False)
 
 
@@ -297,7 +307,7 @@ def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     message = (
         f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
-        f" proved it{_first_complaint(world)}"
+        f" proved it{_why_late(world)}"
     )
     return ConditionVerdict(STALLED, "ProgressDeadlineExceeded", message)
 

@@ -167,6 +167,34 @@ def test_what_is_bad_when_true_is_absent_while_it_is_false(
     assert not {"Reconciling", "Stalled"} <= expected.keys()
 
 
+def silent(ordinal: int = 0) -> Worker:
+    """Return a worker with traffic whose sidecar the operator cannot reach."""
+    return replace(worker(ordinal), reachable=False, silence=f"{ordinal}: ConnectTimeout")
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1e6])
+def test_a_fleet_is_behind_because_its_sidecars_do_not_answer(late_s: float) -> None:
+    """As of a NetworkPolicy: its workers serve on, so that nothing else is wrong with them."""
+    seen = world(silent(0), silent(1), **TO_2)
+
+    found = conditions_of(replace(seen, moment=MOMENT + late_s))
+
+    assert found["WeightsSynced"].message.endswith("proved step-2; qwen-0: 0: ConnectTimeout")
+    assert found["Ready"].is_true
+    if late_s:
+        assert found["Stalled"].reason == "ProgressDeadlineExceeded"
+        assert found["Stalled"].message.endswith("; qwen-0: 0: ConnectTimeout")
+
+
+def test_a_worker_without_traffic_is_named_before_a_silent_one() -> None:
+    broken_one = broken(1, failure=problem(Code.PROOF_FAILED, "step-1"))
+
+    found = conditions_of(world(silent(0), broken_one, **TO_2))
+
+    assert "; qwen-1: ProofFailed" in found["WeightsSynced"].message
+    assert "qwen-0" not in found["Ready"].message
+
+
 @pytest.mark.parametrize("code", sorted(CHECKPOINT_CODES))
 def test_a_rejected_checkpoint_is_stalled_with_its_code_and_workers_still_serve(code: Code) -> None:
     found = conditions_of(world(worker(0, refusal=problem(code)), worker(1), **TO_2))
