@@ -109,7 +109,7 @@ def complaint_of(worker: Worker, world: World) -> str | None:
         problem = _problem_of(worker, worker.report, world.fleet)
     if problem is not None and not _is_explained(worker, problem):
         return f"{problem.code}: {problem.message}"
-    return awaited_by(worker) or _begun_by(worker, world)
+    return awaited_by(worker) or _begun_by(worker, world) or _unready(worker)
 
 
 def _is_explained(worker: Worker, problem: Problem) -> bool:
@@ -135,6 +135,17 @@ def _begun_by(worker: Worker, world: World) -> str | None:
         return f"engine restarting ({again}{log})"
     # Until the sidecar answers, only the pod's own state is known.
     return "engine starting" if worker.report is not None else None
+
+
+def _unready(worker: Worker) -> str | None:
+    """Return what to look at if Kubernetes alone keeps a worker that serves from its traffic.
+
+    As of a node whose kubelet is lost, while the sidecar still answers.
+    """
+    pod = worker.pod
+    if pod is None or pod.ready or pod.terminating or not (pod.weights_ready and worker.is_open):
+        return None
+    return f"engine serves, pod not ready; see its node and: kubectl describe pod {pod.name}"
 
 
 def _of_pod(worker: Worker) -> str | None:

@@ -177,11 +177,17 @@ def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
         out = [w for w in world.desired if not w.takes_traffic]
         text = f"{wanted - len(out)} of {wanted} workers ready"
         if out and stalled is None:
-            text += f"; {out[0].name} {phase_of(out[0])}{_restarts(out[0])}"
+            text += f"; {out[0].name} {_state(out[0])}{_restarts(out[0])}"
     if stalled is not None:
         count = ready.message.partition(" workers")[0]
         text = f"Stalled: {stalled.reason}; {count} workers ready"
     return text if len(text) <= SUMMARY_LIMIT else f"{text[: SUMMARY_LIMIT - 1]}…"
+
+
+def _state(worker: Worker) -> str:
+    """Return the phase of a worker without traffic; one that serves is not ready."""
+    phase = phase_of(worker)
+    return "not ready" if phase is Phase.SERVING else phase
 
 
 def _restarts(worker: Worker) -> str:

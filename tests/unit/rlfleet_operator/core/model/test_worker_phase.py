@@ -133,6 +133,12 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         (replace(NEW, pod=replace(REFUSED, terminating=True)), "OutOfcpu: no room"),
         (replace(SILENT, pod=LOST), STILL_ENDS),
         (replace(SILENT, pod=replace(LOST, ends_by=MOMENT - 59)), "no room"),
+        (
+            replace(worker(), pod=pod(ready=False)),
+            "engine serves, pod not ready; see its node and: kubectl describe pod qwen-0",
+        ),
+        (replace(worker(), pod=pod(ready=False, weights_ready=False)), None),
+        (replace(worker(), pod=pod(ready=False, terminating=True)), None),
     ],
     ids=[
         "nothing",
@@ -151,6 +157,9 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "a pod that failed and goes",
         "a pod that outlives its grace",
         "a pod that may still take its grace",
+        "a pod whose node is lost",
+        "a pod that the operator keeps from traffic",
+        "a pod that goes",
     ],
 )
 def test_what_is_wrong_with_a_worker(subject: Worker, expected: str | None) -> None:

@@ -132,6 +132,7 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
             restarting(Stage.DOWN, engine_restarts=3),
             "1 of 2 workers ready; qwen-0 Starting (restart 3)",
         ),
+        (restarting(Stage.OPEN, ready=False), "1 of 2 workers ready; qwen-0 not ready"),
         (refusing(), "Stalled: CheckpointInvalid; 2 of 2 workers ready"),
         (workers.world(replicas=0), "0 workers requested (spec.replicas is 0)"),
         (
@@ -139,7 +140,7 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
             f"2 of 2 workers serve {'a' * 58}…",
         ),
     ],
-    ids=["well", "one is out", "one crashes", "stalled", "none", "long names"],
+    ids=["well", "one is out", "one crashes", "node lost", "stalled", "none", "long names"],
 )
 def test_the_column_is_one_line_that_fits(seen: World, says: str) -> None:
     summary = status_for(seen).summary
