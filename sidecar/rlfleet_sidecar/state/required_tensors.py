@@ -17,7 +17,7 @@ from rlfleet_contract.engine.tensor_names import Experts, Renames, unpacked
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _IGNORED = re.compile(
-    r"^mtp\.|(^|[._])nextn|rotary_(pos_)?emb\.(inv_freq|cos_cached|sin_cached)$"
+    r"(^|\.)mtp[._]|(^|[._])nextn|rotary_(pos_)?emb\.(inv_freq|cos_cached|sin_cached)$"
 )  # fmt: skip
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 

@@ -80,6 +80,8 @@ def test_what_no_file_of_the_base_lists_is_refused() -> None:
     ("ignored", "config"),
     [
         ("mtp.fc.weight", {}),
+        ("model.mtp.norm.weight", {}),
+        ("model.mtp_layers.0.input_proj.weight", {}),
         ("model.layers.0.self_attn.rotary_emb.inv_freq", {}),
         ("model.layers.2.eh_proj.weight", {"num_hidden_layers": 2}),
         ("language_model.model.layers.2.x", {"text_config": {"num_hidden_layers": 2}}),
