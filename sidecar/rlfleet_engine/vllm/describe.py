@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 import vllm
@@ -43,7 +44,7 @@ def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
 
     compressed-tensors writes the shape of each packed weight, which vLLM reads and knows already.
     """
-    unused = (*_mapped(model), *_marked(model))
+    unused = (*_mapped(model), *_marked(model), *_next_to_text(model))
     return [kind for kind in kinds if _is_shape(kind, kinds) or _in_part(model, kind, unused)]
 
 
@@ -68,6 +69,35 @@ def _marked(model: Any) -> Iterator[str]:
             yield f"{name}."
     if towers:
         yield from (name for name, _ in model.named_parameters(recurse=False))
+
+
+def _next_to_text(model: Any) -> Iterator[str]:
+    """Yield the prefixes of what a multimodal model has next to its language model.
+
+    Mapping and marks leave parts out: the embedder of Gemma 4 Unified, and the projector of a model
+    that transformers runs (Aya Vision). A head or table of tokens may be there, and is kept.
+    """
+    layer, lead = model, ""
+    for part in _text_path(model):
+        for name, child in layer.named_children():
+            if name != part and not _has_tokens(child):
+                yield f"{lead}{name}."
+        layer, lead = getattr(layer, part), f"{lead}{part}."
+
+
+def _text_path(model: Any) -> list[str]:
+    """Return the path of the language model; empty if only pieces of it are marked."""
+    paths = [name.split(".") for name in getattr(model, "_language_model_names", ())] or [[]]
+    # What first and last in order have in common, all have.
+    pairs = zip(min(paths), max(paths), strict=False)
+    path = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    text = model.get_submodule(".".join(path))
+    is_whole = any(hasattr(text, get) for get in ("embed_input_ids", "get_input_embeddings"))
+    return path if is_whole else []
+
+
+def _has_tokens(layer: Any) -> bool:
+    return any(isinstance(one, VocabParallelEmbedding) for one in layer.modules())
 
 
 def _is_shape(kind: str, kinds: Sequence[str]) -> bool:
