@@ -92,6 +92,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "weights": {"source": {"url": "gs://b/{version}", "anonymous": True}}
     },
     "an HTTP server": {"weights": {"source": {"url": "https://host:8443/run/{version}"}}},
+    "a space in a URL": {"weights": {"source": {"url": "https://host/my%20run/{version}"}}},
     "bounds of staleness": {"staleness": {"maxSkew": 2, "minVersion": "step-3"}},
     "any pod template": {"template": {"spec": {"nodeSelector": {"gpu": "h200"}}}},
     "labels and annotations of a pod": {
@@ -203,6 +204,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "s3://b/{version}/{version}",
             "s3://key:secret@b/{version}",
             "https://host/{version}?token=x",
+            "https://host/a%2Fb/{version}",
+            "https://host/%2e%2e/{version}",
             "s3://b//{version}",
             "s3://b/../{version}",
             "file:///weights/{version}",

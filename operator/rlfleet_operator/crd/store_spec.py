@@ -6,7 +6,9 @@ from pydantic import ConfigDict, Field
 
 from rlfleet_operator.crd.field_types import Model, of_secret, rules
 
-_SEGMENT = "[A-Za-z0-9._=+:~-]"
+_SEGMENT = "([A-Za-z0-9._=+:~-]|%(2[0-9A-Da-d]|[3-68-9A-Fa-f][0-9A-Fa-f]|7[0-9ACEace]))"
+"""A character of a name, or one that is percent-encoded: no slash, dot, brace or control character,
+which an http server would take for another place."""
 _HOST = "[A-Za-z0-9][A-Za-z0-9.:_-]*"
 URL_PATTERN = (
     f"^(s3|gs|https?)://{_HOST}(/{_SEGMENT}+)*/{_SEGMENT}*[{{]version[}}]{_SEGMENT}*"
