@@ -6,9 +6,11 @@ that a restarted operator repeats the same commands under the same operation.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.crd.rollout_status import RolloutStatus
 
@@ -141,14 +143,18 @@ def last_id(world: World) -> int:
     under it.
     """
     recorded = world.fleet.status.rollout
-    reports = [w.report for w in world.workers if w.report]
-    known = [r.operation for r in reports]
-    for report in reports:
-        parts = (report.failure, report.refusal, report.exits, report.last_change, report.running)
-        known += [one.operation for one in parts if one is not None]
-    ids = [int(found[1]) for name in known if name and (found := _GIVEN.fullmatch(name))]
+    known = [name for w in world.workers if w.report for name in _operations(w.report)]
+    ids = [int(found[1]) for name in known if (found := _GIVEN.fullmatch(name))]
     ids.append(0 if recorded is None else recorded.id)
     return max(id_ for id_ in (0, *ids) if id_ < _LAST)
+
+
+def _operations(report: WorkerReport) -> Iterator[str]:
+    """Yield each operation that a worker remembers."""
+    if report.operation:
+        yield report.operation
+    parts = (report.failure, report.refusal, report.exits, report.last_change, report.running)
+    yield from (one.operation for one in parts if one is not None and one.operation)
 
 
 def served(world: World) -> str:
