@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rlfleet_kubectl.core import redaction
+from rlfleet_kubectl.core import redaction, secret_text
 from rlfleet_view.fleet import RawObject
 
 MANIFEST = "manifest.json"
@@ -56,7 +56,7 @@ class Bundle:
         listed = {name: len(found[name].encode()) for name in sorted(found)}
         manifest = {**head, "files": listed, "unread": dict(sorted(unread.items()))}
         found[MANIFEST] = json.dumps(manifest, indent=2) + "\n"
-        found["README.txt"] = _READ_ME.format(removed=redaction.REMOVED)
+        found["README.txt"] = _READ_ME.format(removed=secret_text.REMOVED)
         return found
 
 

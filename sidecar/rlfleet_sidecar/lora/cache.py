@@ -311,7 +311,7 @@ def is_whole(copy: LoRACopy) -> bool:
 
 @cache
 def _scales_each_module() -> bool:
-    """Return whether the installed vLLM heeds an adapter's patterns; False if none is known."""
+    """Return whether the installed vLLM applies an adapter's patterns; False if none is known."""
     found = find_spec("vllm")
     for folder in (found and found.submodule_search_locations) or ():
         helper = Path(folder) / "lora" / "peft_helper.py"

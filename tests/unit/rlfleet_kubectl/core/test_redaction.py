@@ -8,7 +8,7 @@ import pytest
 
 from rlfleet_kubectl.core import bundle, redaction
 from rlfleet_kubectl.core.bundle import Bundle
-from rlfleet_kubectl.core.redaction import REMOVED
+from rlfleet_kubectl.core.secret_text import REMOVED
 
 PLANTED = "pl4nted-S3cret_Value"
 NAMES = (
