@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from rlfleet_contract import paths
 from rlfleet_contract.engine.gate import GateCommand, GateState
 from rlfleet_engine.asgi import Scope, Send, answer
+from rlfleet_engine.gate import mortal_call
 from rlfleet_engine.gate.commands import apply
 from rlfleet_engine.gate.gate import Gate
-from rlfleet_engine.gate.held_request import Application, HeldRequest, Receive
+from rlfleet_engine.gate.held_request import Application, HeldRequest, Message, Receive
 from rlfleet_engine.gate.lone_gate import LoneGate
 from rlfleet_engine.vllm import lora, pause
 
@@ -23,6 +24,7 @@ _MAX_COMMAND_BYTES = 4096
 _ANSWER_S = 0.05
 """Time to send the reply before the process exits."""
 _ENDED_ON_DEMAND = 70
+_DIED = b'{"error":"the engine core died during the call"}'
 
 
 def end_process() -> None:
@@ -46,19 +48,33 @@ class Control:
                 await answer(send, 200, self._state())
             case ("POST", paths.GATE_PATH):
                 await self._command(scope, receive, send)
-            case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
-                await answer(send, *await lora.answered(scope, receive, self._gate))
-            case ("POST", "/pause"):
-                await self._pause(scope, receive, send)
             case ("POST", paths.EXIT_PATH):
                 await answer(send, 202, b"{}")
                 await asyncio.sleep(_ANSWER_S)
                 self._end()
             case _:
-                await self._app(scope, receive, send)
+                await self._call(scope, receive, send)
 
-    async def _pause(self, scope: Scope, receive: Receive, send: Send) -> None:
-        done = await pause.paused(scope)
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what needs the engine's core, with an error if that dies first."""
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        call = self._engine_answers(scope, receive, noting)
+        if not await mortal_call.ends(self._app, scope, call) and not begun:
+            await answer(send, 500, _DIED)
+
+    async def _engine_answers(self, scope: Scope, receive: Receive, send: Send) -> None:
+        done = None
+        match (scope["method"], scope["path"]):
+            case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
+                done = await lora.answered(scope, receive, self._gate)
+            case ("POST", "/pause"):
+                done = await pause.paused(scope)
         if done is None:
             await self._app(scope, receive, send)
         else:

@@ -7,6 +7,7 @@ from rlfleet_engine.gate.held_request import Application, Message
 
 FAILED = 500
 """Statuses from here on mean that the engine failed."""
+_HEALTH_S = 1.0
 
 
 async def status_of(
@@ -21,6 +22,15 @@ async def status_of(
 async def is_healthy(app: Application, scope: Scope) -> bool:
     """Return whether vLLM's core process runs; a core that hangs counts as healthy."""
     return await status_of(app, scope, "GET", "/health") < FAILED
+
+
+async def has_died(app: Application, scope: Scope) -> bool:
+    """Return whether vLLM reports a dead core; a core that hangs may recover."""
+    try:
+        async with asyncio.timeout(_HEALTH_S):
+            return not await is_healthy(app, scope)
+    except Exception:  # noqa: BLE001 - says nothing about the core
+        return False
 
 
 async def head_of(app: Application, scope: Scope, path: str) -> Message:

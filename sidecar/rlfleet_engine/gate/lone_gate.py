@@ -15,12 +15,11 @@ from rlfleet_engine.asgi import Scope
 from rlfleet_engine.gate.deadline import OnExpiry
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import Application
-from rlfleet_engine.gate.inner_client import FAILED, is_healthy, status_of
+from rlfleet_engine.gate.inner_client import FAILED, has_died, status_of
 
 _LOOK_S = 0.25
 """The poll interval: another process may have ended or renewed the deadline."""
 _RESUME_S = 10.0
-_HEALTH_S = 1.0
 _log = json_logs.logger(__name__)
 
 
@@ -41,7 +40,7 @@ class LoneGate:
 
     async def _watch(self, scope: Scope) -> None:
         while (rest_s := self._gate.deadline.rest_s) is not None:
-            if await self._has_died(scope):
+            if await has_died(self._app, scope):
                 self._give_up()
             elif rest_s > 0:
                 await asyncio.sleep(min(rest_s, _LOOK_S))
@@ -63,14 +62,6 @@ class LoneGate:
         elif way is OnExpiry.REFUSE:
             # The call waits for a reload under way.
             await self._asked(scope, "/pause", b"mode=abort&clear_cache=true")
-
-    async def _has_died(self, scope: Scope) -> bool:
-        """Return whether vLLM reports a dead core; a core that hangs may recover."""
-        try:
-            async with asyncio.timeout(_HEALTH_S):
-                return not await is_healthy(self._app, scope)
-        except Exception:  # noqa: BLE001 - says nothing about the core
-            return False
 
     def _give_up(self) -> None:
         """Reject waiting requests, because this boot of the engine answers none."""
