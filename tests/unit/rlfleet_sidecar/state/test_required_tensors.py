@@ -38,7 +38,7 @@ def test_a_drafter_s_tensors_are_demanded_where_one_read_them() -> None:
     used = needs(reported_by("boot", model, [rank("a", "mtp.fc")]))
 
     assert differences(model, tensors("a"), unused) is None
-    assert differences(model, tensors("a"), used) == "1 missing tensors: mtp.fc"
+    assert str(differences(model, tensors("a"), used)).startswith("1 missing tensors: mtp.fc;")
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,15 @@ def test_a_head_of_its_own_is_demanded_whatever_the_config_says() -> None:
     both = tensors(EMBEDDINGS, HEAD)
     found = needs(reported_by("boot", both, [rank(EMBEDDINGS, HEAD)]))
 
-    assert differences(both, tensors(EMBEDDINGS), found) == ("1 missing tensors: lm_head.weight")
+    why = str(differences(both, tensors(EMBEDDINGS), found))
+    assert why.startswith("1 missing tensors: lm_head.weight;")
 
 
 def test_what_no_file_of_the_base_lists_is_refused() -> None:
     found = needs(reported_by("boot", ["a"], [rank("a")]))
 
-    assert differences(tensors("a"), tensors("a", "b"), found) == ("1 unknown tensors: b")
+    why = str(differences(tensors("a"), tensors("a", "b"), found))
+    assert why.startswith("1 unknown tensors: b;")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +163,8 @@ def test_names_that_the_engine_maps_to_one_are_one(
     model = tensors(*base)
 
     assert differences(model, tensors(*version), renamed(*base)) is None
-    assert differences(model, tensors(*version[1:]), renamed(*base)) == (
-        f"1 missing tensors: {base[0]}"
-    )
+    why = str(differences(model, tensors(*version[1:]), renamed(*base)))
+    assert why.startswith(f"1 missing tensors: {base[0]};")
     assert "2 missing tensors" in (
         differences(model, tensors(*version), renamed(*base, renames=None)) or ""
     )
