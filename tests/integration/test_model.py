@@ -6,7 +6,7 @@ from tests.model import configs
 from tests.model.explore import Config
 from tests.model.search import Search
 
-MAX_STATES = 60_000
+MAX_STATES = 30_000
 """Of one search. Most end before; ``make modelcheck`` searches 200,000."""
 
 SEARCHES = {config.name: config for config in configs.bounded()}
