@@ -22,13 +22,18 @@ exec sleep 60
 """Says once how often it ran before, and nothing more, as a watch of a replaced definition."""
 
 
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Make the script the kubectl that is found first."""
+    program = folder / "kubectl"
+    program.write_text(script)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(folder), *os.get_exec_path()]))
+
+
 def test_a_watch_that_is_silent_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text(SCRIPT)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), *os.get_exec_path()]))
+    install(tmp_path, monkeypatch, SCRIPT)
     monkeypatch.setattr(kubectl, "_SILENCE_S", 1.5)
     monkeypatch.setattr(kubectl, "_AGAIN_S", 0.0)
 
@@ -54,10 +59,7 @@ exit 1
 def test_what_a_login_asks_for_is_shown_and_a_failure_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text(ASKING)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), *os.get_exec_path()]))
+    install(tmp_path, monkeypatch, ASKING)
 
     with pytest.raises(PluginError, match="you must be logged in"):
         Kubectl().text("get", "rlf", stdin="input")
@@ -86,10 +88,7 @@ exit 1
 def test_of_an_unreachable_server_kubectl_s_words_are_shown_without_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text(UNREACHABLE)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), *os.get_exec_path()]))
+    install(tmp_path, monkeypatch, UNREACHABLE)
 
     with pytest.raises(PluginError) as raised:
         Kubectl().text("get", "rlf")
