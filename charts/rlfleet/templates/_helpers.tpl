@@ -145,7 +145,8 @@ Deployment. */}}
   verbs: [get, create, patch]
 {{- end -}}
 
-{{/* The operator's variables: the settings, then further ones, which must not be settings. */}}
+{{/* The operator's variables: the settings, then further ones, which must not be settings. None names
+the release's namespace: Kustomize moves objects into another, and changes no variable. */}}
 {{- define "rlfleet.env" -}}
 {{- $settings := dict
   "RLFLEET_WORKER_IMAGE" (include "rlfleet.image" (dict "root" . "name" .Values.worker.image))
@@ -159,7 +160,6 @@ Deployment. */}}
   "RLFLEET_FLEETS_PORT" .Values.operator.fleetsPort
   "RLFLEET_FLEETS_TLS_DIR" (ternary "/var/run/rlfleet/tls" "" (not (empty (include "rlfleet.tlsSecret" .))))
   "RLFLEET_LEASE_NAME" (include "rlfleet.name" .)
-  "RLFLEET_LEASE_NAMESPACE" .Release.Namespace
 -}}
 {{- range $index, $one := .Values.extraEnv -}}
 {{- if hasKey $settings $one.name -}}

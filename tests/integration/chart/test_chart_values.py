@@ -301,13 +301,17 @@ def test_every_setting_of_the_operator_can_be_set() -> None:
     (container,) = pod()["spec"]["containers"]
     names = {one["name"] for one in container["env"]}
 
-    assert names == {f"RLFLEET_{field.upper()}" for field in OperatorSettings.model_fields}
+    settings = {f"RLFLEET_{field.upper()}" for field in OperatorSettings.model_fields}
+    # The Lease is in the pod's own namespace.
+    assert settings - names == {"RLFLEET_LEASE_NAMESPACE"}
+    assert names <= settings
 
 
 def test_every_default_is_the_operator_s_own() -> None:
     """But for those that say that this is a cluster: the Lease and the fleet API."""
     (container,) = pod()["spec"]["containers"]
-    settings = OperatorSettings.load({one["name"]: one["value"] for one in container["env"]})
+    env = {one["name"]: one["value"] for one in container["env"]}
+    settings = OperatorSettings.load({**env, "RLFLEET_LEASE_NAMESPACE": "rlfleet"})
     own = OperatorSettings(worker_image=settings.worker_image)
 
     differing = {name for name, value in settings if value != getattr(own, name)}
