@@ -32,7 +32,7 @@ SIDECAR, ENGINE, FLEETS, METRICS = paths.ADMIN_PORT, paths.ENGINE_PORT, 8082, 80
         ("rl", TRAINER | SAMPLER, {SIDECAR, ENGINE}),
         ("rl", WORKER, {SIDECAR}),
         ("other", WORKER, set()),
-        ("system", OPERATOR, {SIDECAR}),
+        ("system", OPERATOR, {SIDECAR, ENGINE}),
         ("rl", OPERATOR, set()),
         ("system", {}, set()),
         ("monitoring", {"app": "prometheus"}, {ENGINE}),
@@ -90,7 +90,7 @@ def test_another_port_of_sidecars_and_operator_is_let_in() -> None:
     words = ("--set=operator.adminPort=9090", "--set=operator.fleetsPort=9082")
     policies = _policies("--set=namespaces={rl}", *words)
 
-    assert _let_in(policies["rl"], "system", OPERATOR) == {9090}
+    assert _let_in(policies["rl"], "system", OPERATOR) == {9090, ENGINE}
     assert _let_in(policies["system"], "rl", TRAINER) == {9082}
 
 
@@ -100,8 +100,9 @@ def test_without_peers_nothing_is_let_in() -> None:
     policies = _policies("--set=namespaces={rl}", values=none)
 
     assert policies["system"]["ingress"] is None
-    assert _let_in(policies["rl"], "system", OPERATOR) == {SIDECAR}
-    assert {port for rule in policies["rl"]["ingress"] for port in _ports(rule)} == {SIDECAR}
+    assert _let_in(policies["rl"], "system", OPERATOR) == {SIDECAR, ENGINE}
+    peers = [one["podSelector"] for rule in policies["rl"]["ingress"] for one in rule["from"]]
+    assert all(one in ({"matchLabels": OPERATOR}, {"matchLabels": WORKER}) for one in peers)
 
 
 def test_pods_go_everywhere_unless_a_value_limits_them() -> None:
@@ -116,10 +117,10 @@ def test_pods_go_everywhere_unless_a_value_limits_them() -> None:
 
     for policy in open_ones.values():
         assert (policy["policyTypes"], "egress" in policy) == (["Ingress"], False)
-    for name, port in (("system", 443), ("rl", 9000)):
+    for name, workers, port in (("system", {SIDECAR, ENGINE}, 443), ("rl", {SIDECAR}, 9000)):
         assert limited[name]["policyTypes"] == ["Ingress", "Egress"]
         ports = [_ports(rule) for rule in limited[name]["egress"]]
-        assert ports == [{53}, {SIDECAR}, {port}]
+        assert ports == [{53}, workers, {port}]
 
 
 def test_there_are_none_by_default() -> None:
