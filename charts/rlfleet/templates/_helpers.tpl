@@ -16,8 +16,8 @@
 {{- end -}}
 
 {{- define "rlfleet.selector" -}}
-app.kubernetes.io/name: {{ .Values.nameOverride | default "rlfleet-operator" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ .Values.nameOverride | default "rlfleet-operator" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* Labels of an object, with those of its kind. Ours win: no label of the user's parts a pod from its
@@ -39,7 +39,7 @@ Deployment. */}}
 
 {{/* An image's name, in the registry of all charts if there is one. */}}
 {{- define "rlfleet.image" -}}
-{{- $registry := .root.Values.global.imageRegistry | trimSuffix "/" -}}
+{{- $registry := .root.Values.global.imageRegistry | default "" | trimSuffix "/" -}}
 {{- if $registry -}}
 {{- $parts := splitList "/" .name -}}
 {{- $first := first $parts -}}
@@ -81,7 +81,7 @@ Deployment. */}}
   "networkPolicy.samplers" "networkPolicy.trainers" "operator" "operator.adminPort"
   "operator.fleetsPort" "operator.logLevel" "operator.metricsPort" "operator.pollSeconds"
   "operator.sidecarConcurrency" "operator.watchSilenceSeconds" "podDisruptionBudget" "podLabels"
-  "rbac" "serviceAccount" "worker"
+  "rbac" "serviceAccount" "serviceAccount.create" "worker"
 -}}
 {{- $at := $.Values -}}
 {{- range splitList "." $path -}}

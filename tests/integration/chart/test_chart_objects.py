@@ -1,7 +1,9 @@
 """Names, labels, accounts and images of the chart's objects, and the values that Helm refuses."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -94,6 +96,37 @@ def test_objects_have_the_release_s_name_or_the_wanted_one(
     assert found[f"Role/{name}-leader"]["rules"][1]["resourceNames"] == [name]
 
 
+def test_names_that_yaml_reads_as_numbers_stay_names() -> None:
+    values = """
+    nameOverride: "12"
+    fullnameOverride: "1e3"
+    namespaces: ["2024"]
+    networkPolicy: {enabled: true}
+    serviceAccount: {name: "7"}
+    operator: {fleetsTLS: {secretName: "0x1"}}
+    """
+    found = objects("--namespace=2025", values=values, name="yes")
+    texts = [text for one in found.values() for text in _names(one)]
+
+    assert [text for text in texts if not isinstance(text, str)] == []
+    assert {"12", "1e3", "2024", "2025", "7", "0x1", "yes"} <= set(texts)
+
+
+def _names(value: Any) -> Iterator[Any]:
+    """Yield the names, namespaces and labels in an object."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _names(one)
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key in {"labels", "matchLabels", "selector"} and "matchLabels" not in one:
+                yield from one.values()
+            elif key in {"name", "namespace", "serviceAccountName", "secretName"}:
+                yield one
+            else:
+                yield from _names(one)
+
+
 @pytest.mark.parametrize(
     ("values", "account"),
     [
@@ -165,6 +198,7 @@ def test_without_images_helm_says_how_to_make_and_name_them(
         ("metrics: {rules: null}", "the value metrics.rules is missing"),
         ("networkPolicy: {enabled: true, trainers: null}", "networkPolicy.trainers is missing"),
         ("podLabels: null", "the value podLabels is missing"),
+        ("serviceAccount: {create: null}", "the value serviceAccount.create is missing"),
         ("image: {digest: 'sha256:1'}", "'sha256:1' does not match pattern"),
         ("image: {tag: 1}", "got number, want string"),
         ("replica: 3", "additional properties 'replica' not allowed"),
@@ -190,7 +224,7 @@ def test_a_chart_around_this_one_takes_it_or_not(
     shutil.copytree(CHART, tmp_path / "charts" / "rlfleet")
     (tmp_path / "templates").mkdir()
     values = f"""
-    global: {{storageClass: fast}}
+    global: {{storageClass: fast, imageRegistry: null}}
     rlfleet:
       enabled: {enabled}
       image: {{repository: registry.example/operator}}
