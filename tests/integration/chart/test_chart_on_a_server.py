@@ -1,13 +1,14 @@
 """What a real API server says to the chart: every field known, and every pod restricted."""
 
 import json
+import subprocess
 
 import pytest
 import yaml
 
 from dev.kubernetes import apiserver
 from tests.integration.chart.rendering import CHART, pod, rendered
-from tests.integration.conftest import kubectl
+from tests.integration.conftest import IMAGES, kubectl
 
 pytestmark = pytest.mark.integration
 
@@ -121,3 +122,37 @@ def _pod(values: str) -> str:
     spec = {**template["spec"], "serviceAccountName": "default"}
     about = {**template["metadata"], "name": "operator"}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec})
+
+
+TWO = "WARNING: no other release may drive fleets of these namespaces"
+NOTES = {
+    "crds: {enabled: false}": {TWO},
+    "{crds: {enabled: false}, networkPolicy: {enabled: true}}": {
+        TWO,
+        "WARNING: workers have none yet",
+    },
+    "{crds: {enabled: false}, rbac: {create: false}}": {TWO, "WARNING: rbac.create is off"},
+    "crds: {enabled: true}": set(),
+}
+
+
+@pytest.mark.parametrize(("values", "warnings"), NOTES.items(), ids=NOTES.keys())
+def test_helm_warns_of_what_the_user_must_see_to(
+    plane: apiserver.ControlPlane, values: str, warnings: set[str]
+) -> None:
+    kubeconfig = f"--kubeconfig={plane.kubeconfig}"
+    # The definition of the tests' server belongs to no release.
+    words = ("install", "dry", str(CHART), "--dry-run=client", "--take-ownership", "--values=-")
+
+    done = subprocess.run(
+        ["helm", *words, *IMAGES, kubeconfig],
+        input=values,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    found = [line for line in done.stdout.splitlines() if line.startswith("WARNING")]
+    assert len(found) == len(warnings)
+    assert all(any(line.startswith(one) for line in found) for one in warnings)
