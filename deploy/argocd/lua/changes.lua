@@ -55,7 +55,10 @@ function changes.resume()
 end
 
 -- Reasons of Stalled that another rollout does not mend.
-local not_of_rollouts = {ObjectRefused = true, InvalidObject = true, InternalError = true}
+local not_of_rollouts = {
+  ObjectRefused = true, InvalidObject = true, InternalError = true,
+  StepRewound = true, StaleTarget = true,
+}
 
 -- The id follows from the failed rollout, so that asking twice starts one rollout.
 function changes.retry()

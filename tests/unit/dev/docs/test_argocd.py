@@ -1,12 +1,13 @@
 """Argo CD's health and actions of recorded fleets, by Lua 5.1 without its string library."""
 
+import json
 from typing import Any
 
 import pytest
 import yaml
 from lupa.lua51 import LuaError
 
-from dev.docs import argocd
+from dev.docs import argocd, reasons
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
 from rlfleet_kubectl.errors import PluginError
@@ -16,6 +17,7 @@ from tests.recordings import VERDICTS
 
 Raw = dict[str, Any]
 NOTHING = Described()
+STALLED = [one["name"] for one in json.loads(reasons.as_json()) if one["of"] == "Stalled"]
 CONFIG = yaml.safe_load(argocd.as_yaml())["data"]
 ACTIONS = yaml.safe_load(CONFIG[f"resource.customizations.actions.{argocd.KEY}"])
 SCRIPTS = {one["name"]: one["action.lua"] for one in ACTIONS["definitions"]}
@@ -166,6 +168,17 @@ def test_to_follow_again_removes_what_describes_the_pinned_version() -> None:
     assert "weightVersion" not in after
     assert "step" not in after["weights"]
     assert after["weights"]["runId"] == "run-1"
+
+
+@pytest.mark.parametrize("reason", STALLED)
+def test_a_rollout_is_retried_only_if_another_one_can_mend_it(reason: str) -> None:
+    raw = recordings.fleet("failed")
+    (stalled,) = (one for one in raw["status"]["conditions"] if one["type"] == "Stalled")
+    stalled["reason"] = reason
+
+    assert health(raw) == ("Degraded", f"{reason}: {stalled['message']}")
+    of_the_spec = {"ObjectRefused", "InvalidObject", "InternalError", "StepRewound", "StaleTarget"}
+    assert ("retry" in offered(raw)) == (reason not in of_the_spec)
 
 
 def test_conditions_of_an_earlier_spec_count_no_longer() -> None:
