@@ -78,8 +78,8 @@ def _of_rollout(scene: FleetScene, known: Reasons) -> Iterator[Finding]:
     elif rollout.phase == "Paused":
         said = f"{named} waits: spec.rollout.paused is true"
         yield warning("RolloutPaused", scene.about, said, f"kubectl rlf resume {where}")
-    elif rollout.phase == "CanaryHold":
-        said = f"{named} waits: {rollout.message}"
+    elif rollout.phase == "CanaryHold" and fleet.spec_at("rollout.canary.promote") == "Manual":
+        said = f"{named} waits: its canaries serve, and rollout.canary.promote is Manual"
         yield warning("CanaryHold", scene.about, said, f"kubectl rlf promote {where}")
 
 

@@ -230,6 +230,16 @@ def rolling(phase: str) -> Change:
     return lambda cluster: cluster.fleet["status"]["rollout"].update({"phase": phase})
 
 
+def canary(promote: str) -> Change:
+    """Return a canary's hold, which ends by a person's word or by itself."""
+
+    def change(cluster: Cluster) -> None:
+        rolling("CanaryHold")(cluster)
+        cluster.fleet["spec"]["rollout"] = {"strategy": "Canary", "canary": {"promote": promote}}
+
+    return change
+
+
 def deleted(at: str) -> Change:
     return lambda cluster: cluster.pod["metadata"].update({"deletionTimestamp": at})
 
@@ -544,7 +554,14 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "spec.rollout.paused",
         "kubectl rlf resume qwen",
     ),
-    ("a canary", rolling("CanaryHold"), W, "CanaryHold", "rollout 1", "kubectl rlf promote qwen"),
+    (
+        "a canary",
+        canary("Manual"),
+        W,
+        "CanaryHold",
+        "waits: its canaries serve, and rollout.canary.promote is Manual",
+        "kubectl rlf promote qwen",
+    ),
     (
         "a worker behind a policy",
         worker("Unreachable", "ConnectTimeout to 10.0.0.9:8090"),
@@ -901,6 +918,7 @@ HARMLESS: list[tuple[str, Change]] = [
             {"metadata": {"name": "q"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}
         ),
     ),
+    ("canaries that wait for holdSeconds", canary("Auto")),
     ("a Lease that may not be read", lambda c: c.operator.pop("leases")),
 ]
 
