@@ -97,6 +97,30 @@ def test_the_api_server_accepts_manifests_what_kustomize_makes_and_worker_pods(
     assert len(done.stdout.splitlines()) == len(objects)
 
 
+CHART = ROOT / "charts" / "rlfleet"
+CALLERS = [
+    (name, one)
+    for name in MANIFESTS
+    for one in read(name)
+    if one["kind"] in {"Job", "Deployment"}
+    and re.search("8000|8082|8090", (EXAMPLES / name).read_text())
+]
+
+
+@pytest.mark.parametrize(("name", "workload"), CALLERS, ids=[one[0] for one in CALLERS])
+def test_the_chart_s_network_policies_let_in_what_calls_a_fleet(
+    name: str, workload: dict[str, Any]
+) -> None:
+    policy = yaml.safe_load((CHART / "values.yaml").read_text())["networkPolicy"]
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    text = (EXAMPLES / name).read_text()
+
+    for ports, value in (("8082|8090", "trainers"), ("8000", "samplers")):
+        (peer,) = policy[value]
+        if re.search(ports, text):
+            assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+
+
 @pytest.mark.parametrize("folder", BUILDS)
 def test_a_kustomization_leaves_out_no_manifest_next_to_it(folder: str) -> None:
     made = {(one["kind"], one["metadata"]["name"]) for one in built(folder)}
