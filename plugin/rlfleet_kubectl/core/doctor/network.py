@@ -124,7 +124,7 @@ def of_fleet(scene: FleetScene) -> Iterator[Finding]:
     policies = _policies(scene.space, "Ingress", labels_of(worker))
     operators = [_peer(pod, scene.operator) for pod in scene.operator.of("pods")]
     if policies and operators:
-        yield from _http_ingress(scene, policies)
+        yield from _http_ingress(scene, policies, operators)
     number = installation.admin_port(scene.operator, scene.fleet.namespace)
     if number is None:
         return
@@ -162,11 +162,26 @@ def _admin_ingress(
         yield error("PolicyBlocksOperator", scene.about, said, mend)
 
 
-def _http_ingress(scene: FleetScene, policies: list[RawObject]) -> Iterator[Finding]:
-    if not any(_admits_port(rule, _HTTP) for rule, _ in _rules(policies, "ingress")):
+def _http_ingress(
+    scene: FleetScene, policies: list[RawObject], operators: list[Peer]
+) -> Iterator[Finding]:
+    is_open = any(
+        _admits_port(rule, _HTTP) and _admits_others(rule, operators, space)
+        for rule, space in _rules(policies, "ingress")
+    )
+    if not is_open:
         said = f"no rule allows port {_HTTP.number}: {_list(policies)}"
         mend = f"add an ingress rule: port {_HTTP.number} from your samplers"
         yield error("PolicyBlocksSamplers", scene.about, said, mend)
+
+
+def _admits_others(rule: RawObject, operators: list[Peer], policy_namespace: str) -> bool:
+    """Return whether a rule admits more than the operator's own pods, by their labels."""
+    peers = rule.get("from")
+    return not peers or any(
+        not one.get("podSelector") or not any(_is_peer(one, p, policy_namespace) for p in operators)
+        for one in peers
+    )
 
 
 def _egress(

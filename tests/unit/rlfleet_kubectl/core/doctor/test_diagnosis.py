@@ -257,6 +257,7 @@ ADMIN_FROM_OPERATOR = {
         }
     ],
 }
+HTTP_FROM_OPERATOR = {**ADMIN_FROM_OPERATOR, "ports": [{"port": "http"}]}
 HTTP = {"ports": [{"port": 8000}]}
 SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
     (
@@ -711,6 +712,14 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
     (
         "a policy that keeps samplers out",
         policed("space", ingress=[ADMIN_FROM_OPERATOR]),
+        E,
+        "PolicyBlocksSamplers",
+        "port 8000",
+        "port 8000 from your samplers",
+    ),
+    (
+        "a policy that lets the operator alone reach the engines",
+        policed("space", ingress=[ADMIN_FROM_OPERATOR, HTTP_FROM_OPERATOR]),
         E,
         "PolicyBlocksSamplers",
         "port 8000",
