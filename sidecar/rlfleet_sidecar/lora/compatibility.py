@@ -8,7 +8,7 @@ vLLM itself checks the largest rank (--max-lora-rank) and the modules that it ca
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlfleet_contract.engine.safetensors import Tensor
@@ -22,6 +22,7 @@ _PART = re.compile(
 """PEFT calls one of two matrices of fused experts ``base_layer``."""
 _BASE_WEIGHT = re.compile(r"(^|\.)(embed\w*|wte|lm_head)(\.base_layer)?\.weight$")
 """What save_pretrained adds where an adapter targets the embeddings or the head."""
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
 _LAYERS = "layers."
 _FLOATS = frozenset({"BF16", "F16", "F32"})
 _MATRIX = 2
@@ -84,13 +85,32 @@ def _config_objections(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"lora_alpha: got {alpha!r:.40}, expected a number"
     if not targets or not isinstance(targets, str | list):
         yield "target_modules: is empty; name the modules"
-    patterns = config.get("rank_pattern") or {}
-    if not isinstance(patterns, dict) or not all(map(_is_rank, patterns.values())):
-        yield "rank_pattern: expected integers >= 1"
-    alphas = config.get("alpha_pattern") or {}
-    if not isinstance(alphas, dict) or not all(map(_is_alpha, alphas.values())):
-        yield "alpha_pattern: expected numbers"
+    yield from _pattern_objections(config, "rank_pattern", _is_rank, "integers >= 1")
+    yield from _pattern_objections(config, "alpha_pattern", _is_alpha, "numbers")
     yield from _unserved(config)
+
+
+def _pattern_objections(
+    config: Mapping[str, Any], field: str, is_value: Callable[[object], bool], values: str
+) -> Iterator[str]:
+    patterns = config.get(field) or {}
+    if not isinstance(patterns, dict) or not all(map(is_value, patterns.values())):
+        yield f"{field}: expected {values}"
+        return
+    for key in patterns:
+        if (why := _regex_objection(key)) is not None:
+            yield f"{field}: key {key!r:.80} {why}"
+
+
+def _regex_objection(key: str) -> str | None:
+    """Return why PEFT's matching of a key fails or may take hours, here and in vLLM; or None."""
+    if _REPEATED_GROUP.search(key):
+        return "repeats a group; name the modules without"
+    try:
+        re.compile(key)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is not a regular expression ({error}); correct it"
+    return None
 
 
 def _unserved(config: Mapping[str, Any]) -> Iterator[str]:
@@ -159,9 +179,7 @@ def _objections(
     if not pairs:
         yield "contains no tensor"
     for module, pair in pairs.items():
-        yield from _misfits(
-            module.removesuffix(".base_layer"), pair, _rank_of(module, config), modules
-        )
+        yield from _misfits(module.removesuffix(".base_layer"), pair, config, modules)
 
 
 def _way_out(name: str) -> str:
@@ -171,7 +189,7 @@ def _way_out(name: str) -> str:
 
 
 def _misfits(
-    module: str, pair: Mapping[str, Tensor], rank: int, modules: _Modules
+    module: str, pair: Mapping[str, Tensor], config: Mapping[str, Any], modules: _Modules
 ) -> Iterator[str]:
     if set(pair) not in ({"lora_A", "lora_B"}, {"lora_embedding_A", "lora_embedding_B"}):
         yield f"{module} has {' and '.join(pair)}, expected lora_A and lora_B"
@@ -182,6 +200,7 @@ def _misfits(
     shape = modules.shape(module)
     if shape is None:
         return
+    rank = _rank_of(module, config)
     (_, outer), (_, inner) = sorted((name[-1] == "A", pair[name].shape) for name in pair)
     if inner[0] != rank or outer[1] != rank:
         yield f"{module} has rank {inner[0]} and {outer[1]}, expected {rank} by {CONFIG}"
@@ -191,8 +210,8 @@ def _misfits(
 
 
 def _rank_of(module: str, config: Mapping[str, Any]) -> int:
-    """Return a module's rank as in PEFT: by the first pattern that its name ends with."""
-    for pattern, rank in (config.get("rank_pattern") or {}).items():
-        if module == pattern or module.endswith(f".{pattern}"):
+    """Return a module's rank as PEFT and vLLM do: by the first key that its name ends with."""
+    for key, rank in (config.get("rank_pattern") or {}).items():
+        if re.match(rf"(.*\.)?({key})$", module):
             return int(rank)
     return int(config["r"])

@@ -52,6 +52,14 @@ GOOD: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
     "bare names": (pair(Q), {}),
     "other words before the layers": (pair(Q.replace("model.", "model.language_model.")), {}),
     "a rank of its own": (pair(Q, rank=8), {"rank_pattern": {"q_proj": 8}}),
+    "a rank by PEFT's expression": (
+        pair(Q, rank=8),
+        {"rank_pattern": {r"layers\.1\..*": 2, r"layers\.[0-3]\..*\.(q|v)_proj": 8, "q_proj": 3}},
+    ),
+    "a rank by an anchored expression": (
+        pair(f"base_model.model.{Q}", rank=8),
+        {"rank_pattern": {r"^model\.layers\.0\..*": 8}},
+    ),
     "fused experts": (pair(EXPERTS, rank=8) | pair(f"{EXPERTS}.base_layer", rank=8), {}),
     "an embedding": (
         tensors(
@@ -132,6 +140,8 @@ def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
         {"rank_pattern": [1]},
         {"alpha_pattern": [1]},
         {"alpha_pattern": {"q": "8"}},
+        {"rank_pattern": {"(q": 8}},
+        {"alpha_pattern": {"(a+)+": 8}},
         {"init_lora_weights": "pissa"},
     ],
 )
