@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -309,7 +308,6 @@ def is_whole(copy: LoRACopy) -> bool:
         return False
 
 
-@cache
 def _scales_each_module() -> bool:
     """Return whether the installed vLLM applies an adapter's patterns; False if none is known."""
     found = find_spec("vllm")

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -246,3 +247,28 @@ def test_a_trainer_gets_what_its_directory_holds_however_slow_the_volume_is(
 
     assert repeated.digest == first.digest
     assert again.digest != first.digest
+
+
+@pytest.mark.parametrize(
+    ("helper", "is_taken"),
+    [("alpha_pattern: dict[str, float]", True), ("lora_alpha: int", False), (None, False)],
+)
+def test_patterns_of_an_adapter_are_taken_only_if_the_installed_vllm_knows_them(
+    settings: SidecarSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    helper: str | None,
+    *,
+    is_taken: bool,
+) -> None:
+    if helper is not None:
+        package = tmp_path / "site" / "vllm"
+        (package / "lora").mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "lora" / "peft_helper.py").write_text(helper)
+        monkeypatch.syspath_prepend(tmp_path / "site")
+    write_adapter(tmp_path / "weights" / "adapters" / "v1", seed=1, alpha_pattern={"q_proj": 16})
+    copies = LoRACache(settings, Checkpoints(settings))
+
+    with nullcontext() if is_taken else pytest.raises(SidecarError, match="alpha_pattern"):
+        taken(copies, tmp_path, 1)
