@@ -18,6 +18,7 @@ from rlfleet_sidecar.checkpoints import fused_experts
 from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
+_QUANTISED = frozenset({"F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "I32"})
 _EMBEDDINGS = (
     "embed_tokens.weight",
     "wte.weight",
@@ -31,6 +32,10 @@ _UNGATHERED = ", empty: gather the ranks' parameters (ZeRO stage 3) before you s
 _WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
+_ALIKE = (
+    "the base model is quantised and the version is not: quantise it with the same tool, or serve a"
+    " bfloat16 base model with engine.args --quantization=fp8"
+)
 
 
 def differences(
@@ -52,9 +57,15 @@ def differences(
     parts = [
         *_other_names(missing, unknown, is_known=needs.boot is not None),
         _first("tensors of another shape or dtype", wrong),
-        _way_out(missing, unknown, wrong),
     ]
-    return "; ".join(part for part in parts if part) or None
+    why = "; ".join(part for part in parts if part)
+    if why and _is_quantised(model) and not _is_quantised(found):
+        return f"{_ALIKE}; {why}"
+    return "; ".join(filter(None, (why, _way_out(missing, unknown, wrong)))) or None
+
+
+def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
+    return any(tensor.dtype in _QUANTISED for tensor in tensors.values())
 
 
 def _way_out(missing: list[str], unknown: list[str], wrong: list[str]) -> str:

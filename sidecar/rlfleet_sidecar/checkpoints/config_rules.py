@@ -2,7 +2,7 @@
 
 The engine never reads a version's config: it computes with the one of its boot. So the
 question is whether the trainer used the weights in the same way. All keys count, except
-token ids, dtypes, dropout, losses and names of files.
+token ids, dtypes, dropout, losses, names of files, and how a quantising tool was run.
 
 It must stay true that a config which transformers has read and written again does not differ
 from the original. Two parsed configs contain every field, and all are compared. Of two raw
@@ -45,6 +45,37 @@ _WITHOUT_PART = frozenset({
 })  # fmt: skip
 _TOKENS = ("bos", "eos", "pad", "sep", "cls", "unk", "decoder_start", "forced_bos", "forced_eos")
 _TRAINING = ("dropout", "pdrop", "layerdrop", "initializer", "aux_loss", "z_loss", "loss_coef")
+_QUANTIZATION = "quantization_config"
+_TOOL = frozenset({
+    "amp",
+    "autoround_version",
+    "batch_size",
+    "cache_block_outputs",
+    "damp_percent",
+    "dataset",
+    "enable_minmax_tuning",
+    "enable_norm_bias_tuning",
+    "enable_quanted_input",
+    "global_compression_ratio",
+    "gradient_accumulate_steps",
+    "iters",
+    "low_gpu_mem_usage",
+    "lr",
+    "meta",
+    "minmax_lr",
+    "model_name_or_path",
+    "model_seqlen",
+    "nsamples",
+    "observer",
+    "observer_kwargs",
+    "quantization_status",
+    "seqlen",
+    "static_groups",
+    "tokenizer",
+    "true_sequential",
+})  # fmt: skip
+"""How the weights were found and by which release, as LLM Compressor, GPTQModel and AutoRound
+record it: GPTQModel writes a directory of each run."""
 _ROPE = ("rope_theta", "partial_rotary_factor")
 """Keys that older releases have next to the rope's parameters, newer ones inside."""
 _ROPE_TYPES = {"mrope": "default", "su": "longrope"}
@@ -166,7 +197,7 @@ def _rope(stated: object) -> object:
 
 def _leaves(config: Config, path: str = "") -> Iterator[tuple[str, object]]:
     for key, value in config.items():
-        if _has_no_part(key):
+        if _has_no_part(key) or (_QUANTIZATION in path and _is_of_tool(key, value)):
             continue
         if isinstance(value, dict):
             yield from _leaves(value, f"{path}{key}.")
@@ -181,6 +212,14 @@ def _has_no_part(key: str) -> bool:
         or key.removesuffix("_token_id") in _TOKENS
         or any(part in key for part in _TRAINING)
     )
+
+
+def _is_of_tool(key: str, value: object) -> bool:
+    """Return whether a key of a quantisation has no part in how the weights are read.
+
+    AWQ calls its layout ``version`` ("gemm"), others the tool's release ("0.19.0").
+    """
+    return key in _TOOL or (key == "version" and str(value)[:1].isdigit())
 
 
 def _shown(value: object) -> str:

@@ -110,6 +110,82 @@ def test_what_has_no_part_in_it_may_differ(change: Nested, form: str) -> None:
     assert differences(hub, saved | change, form) is None
 
 
+QUANTISED: dict[str, Nested] = {
+    "LLM Compressor": {
+        "quant_method": "compressed-tensors",
+        "version": "0.13.0",
+        "config_groups": {
+            "group_0": {"weights": {"num_bits": 4, "group_size": 128, "observer": "minmax"}}
+        },
+    },
+    "GPTQModel": {
+        "quant_method": "gptq",
+        "bits": 4,
+        "group_size": 128,
+        "meta": {"quantizer": ["gptqmodel:7.6.0"], "offload_to_disk_path": "gptqmodel_ehjq6szg"},
+    },
+    "AutoRound": {
+        "quant_method": "auto-round",
+        "bits": 4,
+        "group_size": 128,
+        "autoround_version": "0.13.0",
+        "iters": 200,
+    },
+    "Model Optimizer": {
+        "quant_method": "modelopt",
+        "group_size": 16,
+        "producer": {"name": "modelopt", "version": "0.29.0"},
+    },
+    "AutoAWQ": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
+}
+OTHER_RUN: dict[str, Nested] = {
+    "LLM Compressor": {
+        "version": "0.19.0",
+        "config_groups": {
+            "group_0": {"weights": {"num_bits": 4, "group_size": 128, "observer": "mse"}}
+        },
+    },
+    "GPTQModel": {
+        "meta": {"quantizer": ["gptqmodel:7.7.0"], "offload_to_disk_path": "gptqmodel_t5leo9it"}
+    },
+    "AutoRound": {"autoround_version": "0.14.1", "iters": 1000},
+    "Model Optimizer": {"producer": {"name": "modelopt", "version": "0.31.0"}},
+}
+
+
+@FORMS
+@pytest.mark.parametrize("tool", OTHER_RUN)
+def test_another_run_or_release_of_a_quantising_tool_is_no_difference(tool: str, form: str) -> None:
+    hub, saved = of("Qwen3-0.6B", form)
+    ours = hub | {"quantization_config": QUANTISED[tool]}
+    theirs = saved | {"quantization_config": QUANTISED[tool] | OTHER_RUN[tool]}
+
+    assert differences(ours, theirs, form) is None
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("tool", "change", "expected"),
+    [
+        ("GPTQModel", {"group_size": 64}, "quantization_config.group_size is 64"),
+        ("AutoAWQ", {"version": "gemv"}, "quantization_config.version is 'gemv'"),
+        (
+            "LLM Compressor",
+            {"config_groups": {"group_0": {"weights": {"num_bits": 8}}}},
+            "num_bits is 8",
+        ),
+    ],
+)
+def test_weights_that_are_quantised_in_another_way_are_refused(
+    tool: str, change: Nested, expected: str, form: str
+) -> None:
+    hub, saved = of("Qwen3-0.6B", form)
+    ours = hub | {"quantization_config": QUANTISED[tool]}
+    theirs = saved | {"quantization_config": QUANTISED[tool] | change}
+
+    assert expected in (differences(ours, theirs, form) or "")
+
+
 def test_a_default_that_is_left_out_counts_once_both_are_parsed() -> None:
     hub, saved = of("gemma-2-2b", PARSED)
     assert "tie_word_embeddings" not in of("gemma-2-2b")[0]

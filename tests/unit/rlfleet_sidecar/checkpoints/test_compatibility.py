@@ -1,0 +1,45 @@
+"""A version for a quantised base model, as tools and trainers name their tensors."""
+
+import pytest
+
+from rlfleet_contract.engine.safetensors import Tensor
+from rlfleet_sidecar.checkpoints.compatibility import differences
+from rlfleet_sidecar.state.required_tensors import RequiredTensors
+
+NEEDS = RequiredTensors("boot", (), tied=False)
+Q = "model.layers.0.self_attn.q_proj"
+NORM = ("model.norm.weight", "BF16", (256,))
+
+
+def tensors(*listed: tuple[str, str, tuple[int, ...]]) -> dict[str, Tensor]:
+    return {name: Tensor(name, dtype, shape, 0, 0) for name, dtype, shape in (*listed, NORM)}
+
+
+BFLOAT16 = tensors((f"{Q}.weight", "BF16", (256, 256)))
+FP8 = tensors(
+    (f"{Q}.weight", "F8_E4M3", (256, 256)), (f"{Q}.weight_scale", "BF16", (256, 1))
+)  # fmt: skip
+FP8_BLOCKS = tensors(
+    (f"{Q}.weight", "F8_E4M3", (256, 256)), (f"{Q}.weight_scale_inv", "F32", (2, 2))
+)
+PACKED = tensors(
+    (f"{Q}.weight_packed", "I32", (256, 32)),
+    (f"{Q}.weight_scale", "BF16", (256, 2)),
+    (f"{Q}.weight_shape", "I64", (2,)),
+)
+
+
+@pytest.mark.parametrize("model", [FP8, FP8_BLOCKS, PACKED], ids=["fp8", "blocks", "packed"])
+def test_a_version_that_is_not_quantised_names_quantisation_as_the_way_out(
+    model: dict[str, Tensor],
+) -> None:
+    why = differences(model, BFLOAT16, NEEDS) or ""
+
+    assert why.startswith("the base model is quantised and the version is not: quantise it with")
+    assert "save_pretrained" not in why
+
+
+def test_a_version_of_another_scheme_is_rejected_by_names_and_dtypes() -> None:
+    assert "_scale_inv" in (differences(FP8, FP8_BLOCKS, NEEDS) or "")
+    assert "is quantised" not in (differences(FP8, FP8_BLOCKS, NEEDS) or "")
+    assert "expected BF16" in (differences(BFLOAT16, FP8, NEEDS) or "")
