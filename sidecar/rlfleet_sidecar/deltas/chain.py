@@ -2,7 +2,9 @@
 
 The chain goes down from the target to the first version that is whole: a copy in this worker's
 cache, a full version, or the base model as number 0. It must stay true that a copy counts only
-while the directory that it came from still has the same files: numbers are used again.
+while the directory that it came from still has the same files: numbers are used again. And that
+deltas of two runs in one directory are not joined: a publisher's checksums show it where two
+deltas change the same tensor, their times where they do not.
 """
 
 from collections.abc import Callable
@@ -62,6 +64,7 @@ def chain_to(
 
     """
     links: list[Link] = []
+    above: Published | None = None
     while True:
         version = series.name(number)
         if links and is_staged(version):
@@ -73,8 +76,26 @@ def chain_to(
             raise _missing(version, series.name(number + 1) if links else None)
         if found.delta is None:
             return Chain(version, tuple(reversed(links)))
+        if above is not None and not links[0].digest:
+            _demand_one_run(found, above, version, series.name(number + 1))
         links.append(Link(version, number, found.identity, found.files, found.digest))
+        above = found
         number = found.delta.parent
+
+
+def _demand_one_run(below: Published, above: Published, version: str, newer: str) -> None:
+    """Raise if a delta is older than the one that it follows, and no checksum joins them."""
+    if below.delta is None or above.delta is None or not below.files or not above.files:
+        return
+    is_compared = not below.delta.fragments.keys().isdisjoint(above.delta.fragments)
+    # The file that completes a version is the first of them.
+    if is_compared or below.files[0].mtime_ns <= above.files[0].mtime_ns:
+        return
+    raise SidecarError(
+        Code.CHECKPOINT_INVALID,
+        f"{newer} is older than {version}, which it follows, and changes other tensors: they may be"
+        " of two runs; give each run a directory of its own",
+    )
 
 
 def _missing(version: str, newer: str | None) -> SidecarError:

@@ -1,7 +1,9 @@
 """A version has the tensors that its publisher had, also those that its delta does not change."""
 
 import json
+import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from tests.fakes.checkpoints import CONFIG, SHAPES, write_file
-from tests.fakes.deltas.indexed import INDEX
+from tests.fakes.deltas.indexed import INDEX, write_delta
 from tests.fakes.deltas.tensors import Tensors, tensors_of, trained
 
 FROZEN = "model.embed_tokens.weight"
@@ -131,3 +133,27 @@ def test_a_digest_of_another_kind_is_not_compared(
     path.write_text(json.dumps(index))
 
     assert taken("weight_v000001") == base
+
+
+def test_deltas_of_two_runs_in_one_directory_are_not_joined(
+    taken: Taken, base: Tensors, weights: Path
+) -> None:
+    """slime's have no digest of a version, and here no tensor in common whose checksum differs."""
+    one = base | {FROZEN: trained(base, 1)[FROZEN]}
+    two = one | {"lm_head.weight": trained(base, 2)["lm_head.weight"]}
+    three = trained(two, 3)
+    steps = [base, one, two, three]
+    for number, (old, new) in enumerate(pairwise(steps), start=1):
+        write_delta(weights, number, old, new)
+    again = write_delta(weights, 1, base, base | {FROZEN: trained(base, 4)[FROZEN]})
+    later = (weights / "weight_v000003" / INDEX).stat().st_mtime + 60
+    os.utime(again / INDEX, (later, later))
+
+    with pytest.raises(SidecarError, match="weight_v000002 is older than weight_v000001") as caught:
+        taken("weight_v000002")
+    assert caught.value.code is Code.CHECKPOINT_INVALID
+
+    os.utime(write_delta(weights, 1, base, one) / INDEX, (0, 0))
+    os.utime(weights / "weight_v000003" / INDEX, (0, 0))
+    # As after a copy in any order: their checksums show that the third follows the second.
+    assert taken("weight_v000003") == three
