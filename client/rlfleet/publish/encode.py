@@ -4,7 +4,7 @@ Works in pieces, so that it needs no second copy of a tensor. The format names o
 whole version: each tensor is encoded in both, and the version takes the smaller sum.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import Any
@@ -89,14 +89,14 @@ class Changes:
         if OVERWRITE in self._payloads:
             self._overwrite(name, old, new)
         xor = self._payloads.get(XOR)
-        hashed, own = self._new_hash(), BLAKE3.new()
+        own = BLAKE3.new()
+        hashed = own if self._new_hash is BLAKE3.new else self._new_hash()
         packer = self._packer(new.size)
         if xor is not None:
             xor.begin(name)
         for begin in range(0, new.size, _PIECE):
             piece = slice(begin, begin + _PIECE)
-            hashed.update(new[piece].data)
-            own.update(new[piece].data)
+            _feed({hashed, own}, new[piece].data)
             if xor is not None:
                 xor.add(name, packer.compress(np.bitwise_xor(old[piece], new[piece]).data))
             old[piece] = new[piece]
@@ -140,6 +140,11 @@ class Changes:
         payloads.add(name, packer.compress(positions.tobytes()))
         payloads.add(name, packer.compress(new[positions].tobytes()))
         payloads.add(name, packer.flush())
+
+
+def _feed(hashes: Iterable[Any], data: memoryview) -> None:
+    for one in hashes:
+        one.update(data)
 
 
 def _compressor(threads: int) -> zstandard.ZstdCompressor:
