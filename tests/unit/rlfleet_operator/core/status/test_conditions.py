@@ -45,6 +45,23 @@ def test_the_message_of_a_barrier_names_the_adapter_that_it_waits_for() -> None:
     )
 
 
+def test_a_paused_rollback_names_what_it_waits_for() -> None:
+    back = recorded("step-2", "Preparing", reason="Rollback", asked="step-3", message="it failed")
+    back["target"] = "step-3"
+    seen = world(
+        worker(0, proved="step-3", prepared="step-2"),
+        worker(1, proved="step-2"),
+        weightVersion="step-3",
+        status=back,
+        rollout={"paused": True},
+    )
+
+    held = conditions_of(seen)["Reconciling"]
+
+    assert held.reason == "Paused"
+    assert held.message.endswith("; waiting: rollout.paused is true; it failed")
+
+
 CASES: dict[str, tuple[World, dict[str, str]]] = {
     "at rest": (
         world(worker(0), worker(1), status=DONE),
