@@ -16,6 +16,7 @@ from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import canary_of, exceptional, kept, selected
 from rlfleet_operator.core.rollout.next_rollout import is_requested
 from rlfleet_operator.core.rollout.rollout import CANARY_HOLD, HELD, Reason, Rollout
+from rlfleet_operator.core.rollout.worker_goal import pending_goal
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.status.verdict import (
     READY,
@@ -245,11 +246,9 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     final = forbidden(world) or _ended_badly(rollout)
     if final is not None:
         return final
-    refusal = refusal_of(world, rollout)
+    refusal = _refusal(world, rollout)
     if refusal is not None and not any(map(_is_moved, world.exceptional)):
-        worker, problem = refusal
-        message = f"{problem.version} rejected by {worker.name}: {problem.message}"
-        return ConditionVerdict(STALLED, problem.code, message)
+        return refusal
     broken = [w for w in _quarantined(world) if _is_given_up(w, rollout)]
     if broken and not _others_move(world, rollout):
         names = ", ".join(w.name for w in broken[:5])
@@ -260,6 +259,29 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
         )
         return ConditionVerdict(STALLED, "WorkersQuarantined", message)
     return _overdue(world, rollout)
+
+
+def _refusal(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
+    """Return which version a worker rejects: the target, or the one to serve during a hold."""
+    found, way_out = refusal_of(world, rollout), ""
+    if found is None and rollout is not None:
+        found = _refusal_in_hold(world, rollout)
+        way_out = f"; publish it again, or end the hold of the rollout to {rollout.to}"
+    if found is None:
+        return None
+    worker, problem = found
+    message = f"{problem.version} rejected by {worker.name}: {problem.message}{way_out}"
+    return ConditionVerdict(STALLED, problem.code, message)
+
+
+def _refusal_in_hold(world: World, rollout: Rollout) -> tuple[Worker, Problem] | None:
+    """Return a worker that rejects its version in a rollout on hold, which has no deadline."""
+    recorded = world.fleet.status.rollout
+    if recorded is None or recorded.held_since is None:
+        return None
+    goals = ((w, pending_goal(w, world, rollout)) for w in world.exceptional)
+    found = ((w, w.rejection_of(goal, rollout.operation)) for w, goal in goals if goal)
+    return next(((w, problem) for w, problem in found if problem is not None), None)
 
 
 _RETRY = (

@@ -14,6 +14,7 @@ from rlfleet_operator.core.rollout.rollout import of_record
 from rlfleet_operator.core.rollout.worker_goal import goal_of
 from rlfleet_operator.core.simulation import model_fleet
 from rlfleet_operator.core.simulation.model_worker import Effect
+from rlfleet_operator.crd.fleet_status import Condition
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.crd.rollout_status import RolloutStatus
 from tests import fleets
@@ -47,6 +48,10 @@ def drained(seen: World) -> World:
 def rollout(seen: World) -> RolloutStatus:
     assert seen.fleet.status.rollout is not None
     return seen.fleet.status.rollout
+
+
+def conditions(seen: World) -> dict[str, Condition]:
+    return {condition.type: condition for condition in seen.fleet.status.conditions}
 
 
 def versions(seen: World) -> list[str | None]:
@@ -114,6 +119,27 @@ def test_a_kept_version_that_is_gone_lets_no_worker_try_a_version_that_none_has_
     end = rest(drained(held), {"step-1": Effect.REFUSED})
 
     assert versions(end) == [None, *["step-1"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("rules", "phase"), [({"paused": True}, "Paused"), ({"partition": "100%"}, "Partitioned")]
+)
+def test_a_held_fleet_is_stalled_by_a_worker_whose_own_version_is_gone(
+    rules: dict[str, Any], phase: str
+) -> None:
+    """A hold has no deadline, so nothing else would report it."""
+    seen = fleets.at_rest(fleets.world({"replicas": 4, "weightVersion": "step-1"}))
+    held = rest(asking(seen, "step-2", **rules))
+    assert rollout(held).phase == phase
+    assert "Stalled" not in conditions(held)
+
+    end = rest(drained(held), {"step-1": Effect.REFUSED})
+
+    assert conditions(end)["Stalled"].reason == "CheckpointInvalid"
+    assert conditions(end)["Stalled"].message == (
+        "step-1 rejected by qwen-0: model.safetensors is truncated;"
+        " publish it again, or end the hold of the rollout to step-2"
+    )
 
 
 def test_without_a_partition_no_version_is_kept() -> None:
