@@ -27,6 +27,7 @@ from rlfleet_operator.core.manifests import pod_manifest
 from rlfleet_operator.core.metrics.additions import Tally
 from rlfleet_operator.core.model.actions import Action, WorkerCommand
 from rlfleet_operator.core.model.fleet import asked_of, fleet_from, named
+from rlfleet_operator.core.model.worker_phase import remembered
 from rlfleet_operator.core.model.world import Fleet, World, worker_name
 from rlfleet_operator.core.plan import Plan, plan
 from rlfleet_operator.core.rollout.cohorts import hold_left_s
@@ -263,19 +264,20 @@ class Reconciler:
         moment = time.time()
         self._replacements.see(pods, names.values(), time.monotonic())
         paused, is_dated = fleet.pause_at(moment) is not None, lora.may_inherit(fleet.spec)
+        workers = (
+            self._contacts.worker(
+                name,
+                n,
+                pod := pods.get(name),
+                fleet_paused=paused,
+                replace_at=self._replacements.replace_at(name, pod, self._wall),
+                is_dated=is_dated,
+            )
+            for n, name in names.items()
+        )
         return World(
             fleet=fleet,
-            workers=tuple(
-                self._contacts.worker(
-                    name,
-                    n,
-                    pod := pods.get(name),
-                    fleet_paused=paused,
-                    replace_at=self._replacements.replace_at(name, pod, self._wall),
-                    is_dated=is_dated,
-                )
-                for n, name in names.items()
-            ),
+            workers=remembered(workers, fleet.status),
             template_hash=pod_manifest.template_hash(fleet),
             moment=moment,
             trouble=self._trouble_for_status(),

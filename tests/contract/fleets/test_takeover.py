@@ -1,6 +1,7 @@
 """A driver takes a fleet over while its predecessor's last commands are on their way."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,7 +12,7 @@ from aiohttp import web
 
 from rlfleet_contract import paths
 from rlfleet_operator.core.manifests import owned_objects, pod_manifest
-from rlfleet_operator.core.model.world import VERSION_LABEL
+from rlfleet_operator.core.model.world import READINESS_GATE, VERSION_LABEL
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json, fleet_path, object_path
 from rlfleet_operator.kube.lease import LeaseTerm
@@ -95,10 +96,13 @@ def listed() -> Json:
     return {"metadata": {"resourceVersion": "1"}, "items": [pod]}
 
 
+def port_of(worker: Worker) -> int:
+    return int(worker.admin_url.rpartition(":")[2])
+
+
 @asynccontextmanager
-async def driven(server: Api, worker: Worker) -> AsyncIterator[None]:
+async def driven(server: Api, port: int) -> AsyncIterator[None]:
     """Have the fleet of this API server driven by a driver that has just begun."""
-    port = int(worker.admin_url.rpartition(":")[2])
     settings = OperatorSettings(
         worker_image="worker:1", namespaces=("rl",), admin_port=port, poll_seconds=0.1
     )
@@ -138,10 +142,31 @@ async def test_nothing_is_done_of_what_was_planned_before_the_fleet_was_taken_ov
 
     server = Api(arrive_late)
     server.objects |= {PATH: raw(STATUS, 1), PODS: listed()}
-    async with asyncio.timeout(30), driven(server, fake):
+    async with asyncio.timeout(30), driven(server, port_of(fake)):
         while not server.labels:  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.02)
 
     # Before its first write the new driver had seen the worker serve the first version.
     assert server.labels[0] == subject.versions.second
     assert server.objects[PATH]["status"]["epoch"] == EARLIER + 1
+
+
+async def test_a_worker_that_has_not_answered_yet_is_shown_as_it_was_known() -> None:
+    known = {"name": "qwen-0", "phase": "Quarantined", "message": "the probe differs"}
+    pods = listed()
+    gate = {"type": READINESS_GATE, "status": "False"}
+    pods["items"][0]["status"]["conditions"] = [gate]
+
+    async def nothing() -> None:
+        pass
+
+    server = Api(nothing)
+    server.objects |= {PATH: raw({**STATUS, "workers": [known]}, 1), PODS: pods}
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    async with asyncio.timeout(30), driven(server, port):
+        while server.objects[PATH]["status"]["epoch"] == EARLIER:  # noqa: ASYNC110 - it is remote
+            await asyncio.sleep(0.02)
+
+    (shown,) = server.objects[PATH]["status"]["workers"]
+    assert (shown["phase"], shown["message"]) == ("Quarantined", "the probe differs")

@@ -1,4 +1,4 @@
-"""Shortens a version (at most 128 characters) to the value of a label (at most 63)."""
+"""The label of a version: its name (at most 128 characters) in a label's value (at most 63)."""
 
 import hashlib
 
@@ -18,3 +18,8 @@ def label_of(version: str | None) -> str | None:
         return version
     digest = hashlib.sha256(version.encode()).hexdigest()
     return f"{version[:_KEPT]}-{digest[:_DIGITS]}"
+
+
+def version_of(label: str | None) -> str | None:
+    """Return the version that a label names; None if it may be shortened."""
+    return label if label is None or len(label) < LABEL_CHARACTERS else None

@@ -4,6 +4,8 @@ The operator computes a phase from the pod, the report and the command under way
 nowhere.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
 
 from rlfleet_contract.worker.commands import Verb
@@ -18,6 +20,7 @@ from rlfleet_operator.core.model.world import (
     World,
     time_of,
 )
+from rlfleet_operator.crd.fleet_status import FleetStatus
 
 
 class Phase(StrEnum):
@@ -91,8 +94,28 @@ def phase_of(worker: Worker) -> Phase:
 def _silent(worker: Worker) -> Phase:
     if worker.pod is None or worker.pod.phase != RUNNING:
         return Phase.PENDING
-    is_lost = worker.report is not None or worker.silence is not None
-    return Phase.UNREACHABLE if is_lost else Phase.STARTING
+    if worker.report is not None or worker.silence is not None:
+        return Phase.UNREACHABLE
+    known = worker.last.phase if worker.last else None
+    return next((phase for phase in Phase if phase == known), Phase.STARTING)
+
+
+def remembered(workers: Iterable[Worker], status: FleetStatus) -> tuple[Worker, ...]:
+    """Return the workers, those that have not answered this operator with their last state.
+
+    Only an operator writes a pod's readiness gate, so that status is about the same pod. Without
+    that, each new leader would show healthy workers as starting.
+    """
+    known = {one.name: one for one in status.workers}
+    return tuple(
+        replace(worker, last=known.get(worker.name)) if _is_marked(worker) else worker
+        for worker in workers
+    )
+
+
+def _is_marked(worker: Worker) -> bool:
+    pod = worker.pod
+    return worker.report is None and pod is not None and pod.weights_ready is not None
 
 
 def complaint_of(worker: Worker, world: World) -> str | None:
@@ -104,6 +127,8 @@ def complaint_of(worker: Worker, world: World) -> str | None:
         return found
     if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
         return worker.silence
+    if worker.last is not None:
+        return worker.last.message
     problem = None
     if worker.report and worker.reachable:
         problem = _problem_of(worker, worker.report, world.fleet)

@@ -17,7 +17,7 @@ from rlfleet_contract.worker.report import Stage, WorkerReport
 from rlfleet_operator.core.model import peer_proofs, wanted_lora
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.crd.fleet_spec import GROUP, FleetSpec, Follow
-from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause
+from rlfleet_operator.crd.fleet_status import FleetStatus, TrainerPause, WorkerStatus
 
 FLEET_LABEL = f"{GROUP}/fleet"
 ORDINAL_LABEL = f"{GROUP}/ordinal"
@@ -128,6 +128,8 @@ class Worker:
     rejections: tuple[Problem, ...] = ()
     """The last rejection of each version since the last prepare that succeeded, if the operator saw
     them: the report has the newest alone."""
+    last: WorkerStatus | None = None
+    """Its state in status; None once it has answered this operator, or if its pod is new."""
 
     def waits_to_retry(self, moment: float) -> bool:
         """Whether the failed command is still in back-off."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Stage
+from rlfleet_operator.core.model.version_label import version_of
 from rlfleet_operator.core.model.worker_phase import Phase, complaint_of, phase_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import canary_of, exceptional, kept, selected
@@ -140,12 +141,12 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
 def served_by(worker: Worker) -> str | None:
     """Return the version that a ready worker serves; empty if unknown, None during a change.
 
-    A worker whose sidecar does not answer continues with the version that it reported last.
+    A silent worker continues with what it reported last; its label has what an earlier leader saw.
     """
     if worker.is_live:
         return worker.proved
-    reported = worker.report.proved if worker.report else None
-    return reported or ""
+    labelled = version_of(worker.pod.version_label) if worker.last and worker.pod else None
+    return (worker.report.proved if worker.report else labelled) or ""
 
 
 def _ready(world: World) -> ConditionVerdict:
@@ -264,7 +265,7 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
 def _refusal(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     """Return which version a worker rejects: the target, or the one to serve during a hold."""
     found, way_out = refusal_of(world, rollout), ""
-    if found is None and rollout is not None:
+    if rollout is not None and found is None:
         found = _refusal_in_hold(world, rollout)
         way_out = f"; publish it again, or end the hold of the rollout to {rollout.to}"
     if found is None:

@@ -214,8 +214,12 @@ def _serving(world: World) -> str:
 
 
 def _worker(worker: Worker, world: World) -> WorkerStatus:
-    change = worker.report.last_change if worker.report else None
     complaint = complaint_of(worker, world)
+    message = complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None
+    if worker.last is not None:
+        now = {"phase": phase_of(worker), "ready": worker.takes_traffic, "message": message}
+        return worker.last.model_copy(update=now)
+    change = worker.report.last_change if worker.report else None
     proof = worker.report.proof if worker.report else None
     # A proof of another version says nothing about the one in status.
     if proof is not None and proof.version != worker.proved:
@@ -230,7 +234,7 @@ def _worker(worker: Worker, world: World) -> WorkerStatus:
         load_exits=_load_exits(worker),
         window_ms=round(change.timings.window_s * 1000) if change else None,
         adapters=lora.served_by(worker),
-        message=complaint[:_WORKER_MESSAGE_LIMIT] if complaint else None,
+        message=message,
     )
 
 

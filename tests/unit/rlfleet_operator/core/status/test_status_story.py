@@ -8,6 +8,7 @@ import pytest
 from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.pod import pod_from
+from rlfleet_operator.core.model.worker_phase import remembered
 from rlfleet_operator.core.model.world import World, time_of
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status import events
@@ -157,6 +158,45 @@ def test_the_messages_of_workers_are_cut_where_they_do_not_fit() -> None:
     status = status_for(seen)
 
     assert max(len(c.message) for c in status.conditions) == 1024
+
+
+def led_by_another(seen: World) -> World:
+    """Return the fleet as a new leader sees it before any sidecar has answered it."""
+    status = status_for(seen)
+    unheard = (replace(one, report=None, reachable=False, silence=None) for one in seen.workers)
+    fleet = replace(seen.fleet, status=status)
+    return replace(seen, fleet=fleet, workers=remembered(unheard, status))
+
+
+def test_a_new_leader_shows_what_was_known_until_the_workers_answer() -> None:
+    known = workers.world(
+        worker(0),
+        worker(1, Stage.DOUBT, failure=problem(Code.PROOF_FAILED, "step-1")),
+        replace(worker(2), reachable=False, silence="sidecar does not answer"),
+        status=recorded("step-1", "Completed"),
+    )
+    before = status_for(known)
+    assert [one.phase for one in before.workers] == ["Serving", "Quarantined", "Unreachable"]
+
+    after = status_for(led_by_another(known))
+
+    assert events.between(before, after) == []
+    assert [one.message for one in after.workers] == [one.message for one in before.workers]
+    assert [one.phase for one in after.workers] == [one.phase for one in before.workers]
+    # Of the silent worker only the pod is known, as before.
+    assert [one.version for one in after.workers] == ["step-1", None, None]
+    assert (after.serving, after.summary) == (before.serving, before.summary)
+    assert after.quarantined_replicas == before.quarantined_replicas
+
+
+def test_a_new_leader_shows_a_new_pod_as_starting_whatever_was_known_of_the_one_before() -> None:
+    known = workers.world(worker(0), status=recorded("step-1", "Completed"))
+    pod = workers.pod(0, uid="new", ready=False, weights_ready=None)
+    replaced = replace(known, workers=(replace(worker(0), pod=pod),))
+
+    seen = led_by_another(replace(replaced, fleet=led_by_another(known).fleet))
+
+    assert [(one.phase, one.version) for one in status_for(seen).workers] == [("Starting", None)]
 
 
 def held(*paused_s: float | None, **spec: Any) -> World:
