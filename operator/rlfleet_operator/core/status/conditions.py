@@ -16,7 +16,7 @@ from rlfleet_operator.core.model.worker_phase import Phase, complaint_of, phase_
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import canary_of, exceptional, kept, selected
 from rlfleet_operator.core.rollout.next_rollout import is_requested
-from rlfleet_operator.core.rollout.rollout import CANARY_HOLD, HELD, Reason, Rollout
+from rlfleet_operator.core.rollout.rollout import CANARY_HOLD, HELD, Reason, Rollout, operation_of
 from rlfleet_operator.core.rollout.worker_goal import pending_goal
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.status.verdict import (
@@ -263,11 +263,11 @@ def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
 
 
 def _refusal(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
-    """Return which version a worker rejects: the target, or the one to serve during a hold."""
+    """Return which version a worker rejects: the target, or without a deadline its own."""
     found, way_out = refusal_of(world, rollout), ""
-    if rollout is not None and found is None:
-        found = _refusal_in_hold(world, rollout)
-        way_out = f"; publish it again, or end the hold of the rollout to {rollout.to}"
+    if found is None:
+        found = _refusal_for_good(world, rollout)
+        way_out = "; publish it again, or let all workers change to another version"
     if found is None:
         return None
     worker, problem = found
@@ -275,13 +275,13 @@ def _refusal(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     return ConditionVerdict(STALLED, problem.code, message)
 
 
-def _refusal_in_hold(world: World, rollout: Rollout) -> tuple[Worker, Problem] | None:
-    """Return a worker that rejects its version in a rollout on hold, which has no deadline."""
-    recorded = world.fleet.status.rollout
-    if recorded is None or recorded.held_since is None:
+def _refusal_for_good(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] | None:
+    """Return a worker that rejects its version in a hold, or without a target."""
+    recorded, operation = world.fleet.status.rollout, operation_of(rollout)
+    if rollout is not None and (recorded is None or recorded.held_since is None):
         return None
     goals = ((w, pending_goal(w, world, rollout)) for w in world.exceptional)
-    found = ((w, w.rejection_of(goal, rollout.operation)) for w, goal in goals if goal)
+    found = ((w, w.rejection_of(goal, operation)) for w, goal in goals if goal)
     return next(((w, problem) for w, problem in found if problem is not None), None)
 
 

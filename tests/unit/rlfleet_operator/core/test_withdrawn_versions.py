@@ -10,6 +10,7 @@ from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.plan import plan
 from rlfleet_operator.core.rollout.next_rollout import current, is_requested
 from rlfleet_operator.core.simulation import model_fleet
+from rlfleet_operator.core.simulation.model_worker import Effect
 from rlfleet_operator.core.simulation.preview import with_preview
 from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.crd.fleet_status import FleetStatus
@@ -123,3 +124,17 @@ def test_a_version_that_came_back_is_recorded_again() -> None:
 
     assert (rollout(again).id, rollout(again).withdrawn) == (2, False)
     assert not is_requested(again)
+
+
+def test_a_new_worker_that_rejects_its_peers_version_stalls_a_fleet_without_a_target() -> None:
+    """No rollout is under way, so that no deadline would report it."""
+    seen = withdrawn(fleet())
+    new = replace(seen.workers[0], pod=None, report=None)
+    seen = replace(seen, workers=(new, *seen.workers[1:]))
+
+    end = fleets.at_rest(seen, {"step-1": Effect.REFUSED})
+
+    told = {one.type: one for one in status_of(end, None).conditions}
+    assert told["Stalled"].reason == "CheckpointInvalid"
+    assert told["Stalled"].message.startswith("step-1 rejected by qwen-0: ")
+    assert "Reconciling" not in told
