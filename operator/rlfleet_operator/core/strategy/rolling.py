@@ -14,7 +14,7 @@ from rlfleet_operator.core.model.commands import is_prepared, prepare, resume, u
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout import budget, trials
 from rlfleet_operator.core.rollout.barrier_progress import some_serve_target
-from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended
+from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended, kept
 from rlfleet_operator.core.rollout.failure_rules import has_unknown_outcome, holds, is_blocked
 from rlfleet_operator.core.rollout.outage import is_being_replaced, may_be_changing
 from rlfleet_operator.core.rollout.rollout import (
@@ -37,7 +37,7 @@ def weights(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
         busy = _rolling(world, None)
         return [*busy, *_resumes(world, busy)]
     if world.fleet.spec.rollout.strategy is Strategy.BARRIER and rollout.is_active:
-        return barrier(world, rollout)
+        return [*barrier(world, rollout), *_below_partition(world, rollout)]
     actions = _rolling(world, rollout)
     return [*actions, *_releases(world, rollout, rollout.operation, actions)]
 
@@ -54,6 +54,16 @@ def _rolling(world: World, rollout: Rollout | None) -> list[WeightsCommand]:
     if is_first_try or not _is_batch_due(world, rollout, serving):
         return actions
     return actions + _batch(world, rollout, serving)
+
+
+def _below_partition(world: World, rollout: Rollout) -> list[WeightsCommand]:
+    """Return the commands of the workers that no Barrier includes: they keep their version."""
+    own = [w for w in world.exceptional if w.ordinal < kept(world)]
+    due = [(w, goal) for w in own if (goal := pending_goal(w, world, rollout)) is not None]
+    actions = [call for w, goal in due for call in _unbatched(w, goal, world, rollout)]
+    names = {w.name for w in own}
+    left = _releases(world, rollout, rollout.operation, actions)
+    return [*actions, *(call for call in left if call.worker in names)]
 
 
 def _left(world: World, rollout: Rollout | None) -> Sequence[Worker]:

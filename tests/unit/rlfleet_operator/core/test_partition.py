@@ -58,12 +58,15 @@ def versions(seen: World) -> list[str | None]:
     return [worker.proved for worker in seen.desired]
 
 
+@pytest.mark.parametrize("strategy", ["Rolling", "Barrier", "Canary"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_replaced_worker_below_the_partition_gets_its_own_version_back(count: int) -> None:
+def test_a_replaced_worker_below_the_partition_gets_its_own_version_back(
+    count: int, strategy: str
+) -> None:
     """The version that a rollout came from is the other workers' only, from the second on."""
     seen = partitioned()
     for number in range(count):
-        seen = rest(asking(seen, f"step-{3 + number}"))
+        seen = rest(asking(seen, f"step-{3 + number}", strategy=strategy))
     last = f"step-{2 + count}"
 
     assert (rollout(seen).phase, rollout(seen).kept) == ("Partitioned", "step-1")
@@ -138,8 +141,24 @@ def test_a_held_fleet_is_stalled_by_a_worker_whose_own_version_is_gone(
     assert conditions(end)["Stalled"].reason == "CheckpointInvalid"
     assert conditions(end)["Stalled"].message == (
         "step-1 rejected by qwen-0: model.safetensors is truncated;"
-        " publish it again, or end the hold of the rollout to step-2"
+        " publish it again, or let all workers change to another version"
     )
+
+
+def test_a_worker_that_a_barrier_has_paused_resumes_below_a_new_partition() -> None:
+    seen = fleets.at_rest(fleets.world({"replicas": 3, "weightVersion": "step-1"}))
+    seen = asking(replace(seen, moment=seen.moment + 60), "step-2", partition=0, strategy="Barrier")
+    while not any(worker.stage is Stage.PAUSED for worker in seen.workers):
+        step = plan(seen)
+        seen = model_fleet.recorded(seen, step)
+        for action in step.actions:
+            seen = model_fleet.carried_out(seen, action, {})
+        seen = replace(seen, moment=seen.moment + 60)
+
+    end = rest(asking(seen, "step-2", partition=1, strategy="Barrier"))
+
+    assert versions(end) == ["step-1", "step-2", "step-2"]
+    assert all(worker.stage is Stage.OPEN for worker in end.desired)
 
 
 def test_without_a_partition_no_version_is_kept() -> None:
