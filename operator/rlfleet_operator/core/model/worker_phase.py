@@ -125,16 +125,21 @@ def complaint_of(worker: Worker, world: World) -> str | None:
         return "pod is still terminating; if its node is lost, delete the pod with --force"
     if (found := _of_pod(worker)) is not None:
         return found
-    if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
-        return worker.silence
-    if worker.last is not None:
-        return worker.last.message
+    if (told := _of_silence(worker)) is not None:
+        return told
     problem = None
     if worker.report and worker.reachable:
         problem = _problem_of(worker, worker.report, world.fleet)
     if problem is not None and not _is_explained(worker, problem):
         return f"{problem.code}: {problem.message}"
     return awaited_by(worker) or _begun_by(worker, world) or _unready(worker)
+
+
+def _of_silence(worker: Worker) -> str | None:
+    """Return what is said of a worker that does not answer: by this operator, or in status."""
+    if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
+        return worker.silence
+    return worker.last.message if worker.last else None
 
 
 def _is_explained(worker: Worker, problem: Problem) -> bool:

@@ -376,11 +376,10 @@ def _reconciling(world: World, rollout: Rollout | None) -> ConditionVerdict:
 def _pace(world: World, rollout: Rollout) -> tuple[str, str]:
     """Return the reason of a rollout's progress, and what it waits for."""
     recorded = world.fleet.status.rollout
-    why = f"; {rollout.why}" if rollout.reason is Reason.ROLLBACK else ""
     if world.fleet.spec.rollout.paused:
-        return "Paused", f"; waiting: rollout.paused is true{why}"
-    if why:
-        return "RollingBack", why
+        return "Paused", "; waiting: rollout.paused is true"
+    if rollout.reason is Reason.ROLLBACK:
+        return "RollingBack", f"; {rollout.why}"
     if recorded is not None and recorded.phase == CANARY_HOLD:
         canary = canary_of(world)
         is_manual = (

@@ -59,7 +59,7 @@ def test_a_paused_rollback_names_what_it_waits_for() -> None:
     held = conditions_of(seen)["Reconciling"]
 
     assert held.reason == "Paused"
-    assert held.message.endswith("; waiting: rollout.paused is true; it failed")
+    assert held.message.endswith("; waiting: rollout.paused is true")
 
 
 CASES: dict[str, tuple[World, dict[str, str]]] = {
