@@ -79,12 +79,13 @@ def _gather(world: World, rollout: Rollout, members: list[Worker]) -> list[Weigh
 
 def _prepare(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:
     """Return the commands that prepare all workers with open gates."""
-    unprepared = [w for w in members if not is_able(w, rollout.to)]
     waiting = [w for w in members if _may_go_back(w, rollout)]
-    return [
-        *(c for w in unprepared for c in prepare(w, rollout.to, rollout.operation, world)),
-        *(c for w in waiting for c in resume(w, rollout.operation, world)),
-    ]
+    resumes = [call for w in waiting for call in resume(w, rollout.operation, world)]
+    # One that has proved another version could prepare at once, but its clients wait.
+    resuming = {call.worker for call in resumes}
+    left = [w for w in members if w.name not in resuming and not is_able(w, rollout.to)]
+    prepares = [c for w in left for c in prepare(w, rollout.to, rollout.operation, world)]
+    return [*prepares, *resumes]
 
 
 def _may_close(world: World, rollout: Rollout, members: list[Worker]) -> bool:
