@@ -76,6 +76,8 @@ class PodCache:
                     version = await self._watch(path, version)
             except WatchEnded:
                 _log.info("Pod watch expired, listing pods again", extra={"path": path})
+                # The next one may expire at once too, as while the server's cache is rebuilt.
+                await asyncio.sleep(_PAUSE_S)
             except (Forbidden, Missing) as error:
                 refusals += 1
                 await self._do_without(path, refusals, error)

@@ -86,6 +86,26 @@ async def test_the_watch_of_pods_continues_after_any_answer(
         await given_up(running, again)
 
 
+_GONE = b"HTTP/1.1 410 Gone\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+_EXPIRED = b'{"type":"ERROR","object":{"code":410,"message":"too old resource version"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("listed", "watched"),
+    [(_whole(_LIST), _GONE), (_whole(_LIST), _whole(_EXPIRED)), (_GONE, b"")],
+)
+async def test_pods_are_not_listed_without_a_pause_while_each_watch_expires(
+    listed: bytes, watched: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlfleet_operator.kube.pod_cache._PAUSE_S", 60.0)
+    async with _answering(listed, watched) as (kube, listed_again):
+        running = asyncio.create_task(PodCache(kube, (), lambda _key: None, 5).run())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(listed_again.wait(), 0.5)
+        assert not running.done()
+        await given_up(running)
+
+
 @pytest.mark.parametrize("listed", [_whole(_PAGE), _whole(b"7"), _whole(b"")])
 async def test_an_answer_that_is_no_object_is_silence(listed: bytes) -> None:
     async with _answering(listed, b"") as (kube, _):
