@@ -1,8 +1,11 @@
 """The entry point: runs the command and turns its error into a message and an exit status."""
 
+import io
 import signal
 import sys
 from pathlib import Path
+
+from rlfleet_kubectl import interrupts
 
 try:
     import click
@@ -20,6 +23,11 @@ def main() -> None:
     if Path(sys.argv[0]).name == completing.KUBECTL_ASKS:
         click.echo("\n".join(completing.for_kubectl(rlf, sys.argv[1:])))
         return
+    for stream in (sys.stdout, sys.stderr):
+        # Messages and logs may hold what the terminal's encoding has no characters for.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    interrupts.after_imports()
     # A wait that a script ends must end its kubectl too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:

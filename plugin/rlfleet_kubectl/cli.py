@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from rlfleet_kubectl import __version__
+from rlfleet_kubectl import __version__, interrupts
 from rlfleet_kubectl.commands import (
     changing,
     completing,
@@ -54,6 +54,13 @@ class Listed(click.Group):
     def list_commands(self, _: click.Context) -> list[str]:
         """Return the names, the commands that only read first."""
         return list(self.commands)
+
+    def invoke(self, context: click.Context, /) -> Any:
+        """Run the command; click itself would print "Aborted!" for Ctrl-C, and end with 1."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            interrupts.end()
 
 
 @click.group("rlf", cls=Listed, context_settings={"help_option_names": ["-h", "--help"]})

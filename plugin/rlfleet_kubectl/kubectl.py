@@ -34,8 +34,8 @@ _AGAIN_S = 2.0
 _SILENCE_S = 30.0
 _GOES_ON_S = 1.0
 """What is said so long before a command's end is no reason of its failure."""
-_TEXT: _TextMode = {"encoding": "utf-8", "errors": "replace"}
-"""Logs hold what engines wrote, which may be no UTF-8."""
+TEXT: _TextMode = {"encoding": "utf-8", "errors": "replace"}
+"""kubectl writes UTF-8 in every locale; logs hold what engines wrote, which may be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Kubectl:
         words = self.words("get", FLEETS, name, "-o", "json", "--watch")
         while True:
             with subprocess.Popen(
-                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **_TEXT
+                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **TEXT
             ) as process:
                 arrived: queue.Queue[RawObject | None] = queue.Queue()
                 reader = threading.Thread(target=_read, args=(process.stdout, arrived), daemon=True)
@@ -126,7 +126,7 @@ def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedP
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        words, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe, **_TEXT
+        words, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe, **TEXT
     ) as process:
         # Read here, and not by communicate(), which has it at the end.
         stderr, process.stderr = process.stderr, None

@@ -1,7 +1,6 @@
 """`dashboard`: the page in a browser, until the command is stopped."""
 
 import contextlib
-import signal
 import sys
 import threading
 import webbrowser
@@ -44,9 +43,7 @@ def dashboard(shell: Shell, *, all_namespaces: bool, port: int, no_browser: bool
         said = f"cannot listen on {ADDRESS}:{port} ({error.strerror}); use another --port"
         raise PluginError(said) from None
     watch = BoardWatch(shell.kubectl, namespace, board)
-    # By SIGTERM it ends as by Ctrl-C: no kubectl of its own outlives it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.closing(watch), server, contextlib.suppress(KeyboardInterrupt):
+    with contextlib.closing(watch), server:
         watch.start()
         shell.say(server.url)
         sys.stdout.flush()

@@ -80,7 +80,6 @@ def _draw(shell: Shell, first: ObservedFleet) -> None:
 
     seen = first
     with (
-        contextlib.suppress(KeyboardInterrupt),
         contextlib.closing(shell.kubectl.watch(first.name)) as states,
         Live(drawn(seen), console=shell.console, auto_refresh=False) as live,
     ):

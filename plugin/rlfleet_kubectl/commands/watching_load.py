@@ -4,7 +4,6 @@ The metrics come through the API server's proxy to the pod. A port-forward would
 reach every route of the pod, from its own loopback, where the extension trusts all callers.
 """
 
-import contextlib
 import json
 import threading
 import time
@@ -167,19 +166,15 @@ def _print(shell: Shell, meter: Meter, output: str | None) -> None:
 
 def _stream(shell: Shell, meter: Meter, interval: float, output: str | None) -> None:
     """Print each reading: as JSON one array per line."""
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            time.sleep(interval)
-            _print(shell, meter, output)
+    while True:
+        time.sleep(interval)
+        _print(shell, meter, output)
 
 
 def _draw(shell: Shell, meter: Meter, interval: float) -> None:
     """Draw one table in place."""
     wait = threading.Event()
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        Live(Text("reading metrics"), console=shell.console, auto_refresh=False) as live,
-    ):
+    with Live(Text("reading metrics"), console=shell.console, auto_refresh=False) as live:
         while not wait.wait(interval):
             found = meter.read()
             lines = [*filter(None, map(load.note, found)), *_notes(meter)]

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from rlfleet_kubectl.dashboard.board import Board, key_of
 from rlfleet_kubectl.errors import PluginError
-from rlfleet_kubectl.kubectl import Kubectl
+from rlfleet_kubectl.kubectl import TEXT, Kubectl
 from rlfleet_view.fleet import ObservedFleet
 
 _AGAIN_S = 2.0
@@ -75,7 +75,7 @@ class BoardWatch:
             self._kubectl.words("get", "--raw", f"{self._path}?{asked}"),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
+            **TEXT,
         ) as self._process:
             try:
                 for line in self._process.stdout or ():

@@ -86,3 +86,24 @@ def test_a_wait_that_is_terminated_leaves_no_kubectl(printing: Printing, tmp_pat
     assert process.returncode == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(int(started.read_text()), 0)
+
+
+@pytest.mark.parametrize("words", [["status", "qwen"], ["get", "qwen"]])
+def test_a_locale_without_the_characters_of_a_message_fails_no_command(
+    printing: Printing, words: list[str]
+) -> None:
+    found = fleet("waiting")
+    found.raw["status"]["summary"] = "waits for 模型"
+    printing(found)
+    done = subprocess.run(
+        [sys.executable, "-m", "rlfleet_kubectl", *words],
+        env={
+            "PATH": os.pathsep.join(os.get_exec_path()),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONIOENCODING": "latin-1:strict",
+        },
+        check=True,
+        capture_output=True,
+    )
+
+    assert b"waits for ??" in done.stdout

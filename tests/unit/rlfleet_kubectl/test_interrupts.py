@@ -1,0 +1,67 @@
+"""Ctrl-C in commands as a user runs them; kubectl is a script that never ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KUBECTL = """#!/bin/sh
+echo $$ > "$0.started"
+exec sleep 60
+"""
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["get"],
+        ["set-version", "qwen", "step-2", "--wait"],
+        ["wait", "qwen"],
+        ["status", "qwen", "--watch"],
+        ["top", "--watch"],
+        ["doctor"],
+        ["dashboard", "--no-browser"],
+    ],
+)
+def test_a_command_ends_by_the_signal_and_without_words(tmp_path: Path, words: list[str]) -> None:
+    """An exit status of its own would let a script's loop continue."""
+    started = tmp_path / "kubectl.started"
+    os.mkfifo(started)
+    program = tmp_path / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), *os.get_exec_path()])
+    with subprocess.Popen(
+        [sys.executable, "-m", "rlfleet_kubectl", *words],
+        env={"PATH": path, **ENVIRONMENT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        asked = int(started.read_text().split()[0])
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+
+    assert (process.returncode, said) == (-signal.SIGINT, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(asked, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [("default_int_handler", "Handlers.SIG_DFL"), ("SIG_IGN", "Handlers.SIG_IGN")],
+)
+def test_while_it_is_imported_it_prints_no_traceback(before: str, expected: str) -> None:
+    """What a shell runs in the background still ignores Ctrl-C."""
+    code = (
+        f"import signal; signal.signal(signal.SIGINT, signal.{before});"
+        " import rlfleet_kubectl.__main__; print(repr(signal.getsignal(signal.SIGINT)))"
+    )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, env=ENVIRONMENT, check=True, capture_output=True, text=True)
+
+    assert expected in done.stdout
