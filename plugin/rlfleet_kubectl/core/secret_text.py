@@ -5,7 +5,7 @@ of megabytes takes no minute.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rlfleet_kubectl.core.secret_names import WORDS, is_secret_name
@@ -18,6 +18,22 @@ _BARE = r"""(?:[^\s&,;"'}\])\\]|[&,;}\])]+(?![\w.-]*[=:]|[\s"'\\&,;}\])]|$))+"""
 _QUOTED = rf"(?P<quote>{_QUOTE})(?P<quoted>[^\n]*?)(?:(?<!\\)(?P=quote)|$)"
 _GAP = rf"(?:[=\s]|{_QUOTE}?,?)"
 _SPACE = r"(?:\s|\\{1,7}[nt]){1,8}"
+_TIME = r"\d{4}-\d\d-\d\dT[\d:.]+Z[ ]"
+"""What kubectl writes before each line of a log."""
+_LINE = rf"(?:\r?\n|(?:\\{{1,7}}r)?\\{{1,7}}n)(?:{_TIME})?"
+"""A newline, also as JSON writes it."""
+_REST = r"(?:(?!\\{1,7}[rn])(?:[^\n\"]|(?<=\\)\"))+"
+"""Of a line: within JSON it ends at the string's end, too."""
+_BLOCK = rf"""
+    (?:[&!]\S{{1,60}}[ ]+){{0,2}}[|>][-+1-9]{{0,2}}[ ]*(?:\#[^\n\\]*)?
+    (?P<block>
+      (?:{_LINE}[ \t]*(?=[\r\n\\]))*+{_LINE}(?P<deep>[ \t]+){_REST}
+      (?:{_LINE}(?:(?P=deep){_REST}|[ \t]*(?=[\r\n\\])))*+
+    )
+   |[ ]*(?P<items>(?:{_LINE}[ \t]*-[ ]+(?!{_REST}:[ ]){_REST})++)
+"""
+"""A block of YAML: all lines that are as deep as its first one; or a list of values."""
+_LINES = frozenset({"block", "items"})
 _PEM = r"[ A-Z]*PRIVATE[ ]KEY(?:[ ]BLOCK)?-----"
 
 
@@ -27,18 +43,33 @@ class _Rule:
 
     words: re.Pattern[str]
     pattern: re.Pattern[str]
+    counts: Callable[[re.Match[str]], bool]
+    """Whether what matches is a secret."""
 
     def found(self, written: str) -> Iterator[re.Match[str]]:
         # A capital that has two characters in lower case would shift all positions.
         lowered = written.replace("\u0130", "I").lower()
+        end = 0
         for at in self.words.finditer(lowered):
-            if match := self.pattern.match(written, at.start()):
+            if at.start() < end:
+                continue
+            match = self.pattern.match(written, at.start())
+            if match and self.counts(match):
                 yield match
+                # Of lines that are removed together, none is looked at again.
+                end = match.end() if match.lastgroup in _LINES else 0
 
 
-def _rule(words: Iterable[str], pattern: str) -> _Rule:
+def _rule(
+    words: Iterable[str], pattern: str, counts: Callable[[re.Match[str]], bool] = lambda _: True
+) -> _Rule:
     flags = re.IGNORECASE | re.VERBOSE | re.MULTILINE
-    return _Rule(re.compile("|".join(words)), re.compile(pattern, flags))
+    return _Rule(re.compile("|".join(words)), re.compile(pattern, flags), counts)
+
+
+def _has_secret_name(found: re.Match[str]) -> bool:
+    name = _name_of(found)
+    return is_secret_name(name) and (name.startswith("-") or not found["follows"])
 
 
 _NAMED = _rule(
@@ -50,8 +81,9 @@ _NAMED = _rule(
      |(?:{_QUOTE})?,?\s{{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?:\s{{0,3}}
      |(?P<follows>{_QUOTE},\s{{0,3}}(?={_QUOTE}[^-])|[ ]+(?={_QUOTE}[^-]|[^-\s"'\\][^\s"']{{5}}))
     )
-    (?:\[(?P<listed>(?!removed\])[^\]\n]+)|{_QUOTED}|(?P<bare>{_BARE}))
+    (?:{_BLOCK}|\[(?P<listed>(?!removed\])[^\]\n]+)|{_QUOTED}|(?P<bare>(?!-\s|{_TIME}){_BARE}))
     """,
+    _has_secret_name,
 )
 """NAME=X, "NAME": "X", {name: NAME, value: X}, and of a flag also --NAME X, ["--NAME", "X"]."""
 _LOGIN = _rule(
@@ -107,17 +139,17 @@ def marked_values(written: str) -> Iterator[str]:
     """Yield what a name, a flag or a URL marks as secret, and which may stand elsewhere too."""
     for found in _marked(written):
         value = found[found.lastgroup or 0]
+        if found.lastgroup in _LINES:
+            yield from (one.strip(" \t-") for one in value.splitlines())
+            continue
         parts = value.split(":", 1) if found.lastgroup == "url" else [value]
         yield from (one for one in parts if one)
 
 
 def _marked(written: str) -> Iterator[re.Match[str]]:
-    for found in _NAMED.found(written):
-        name = _name_of(found)
-        if is_secret_name(name) and (name.startswith("-") or not found["follows"]):
+    for rule in (_NAMED, _LOGIN):
+        for found in rule.found(written):
             yield from _unless_plain(found)
-    for found in _LOGIN.found(written):
-        yield from _unless_plain(found)
 
 
 def _span(found: re.Match[str]) -> tuple[int, int]:

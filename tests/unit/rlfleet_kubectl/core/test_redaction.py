@@ -237,6 +237,45 @@ def test_it_says_after_each_file_that_it_is_done() -> None:
     assert len(done) == made.count == 2
 
 
+@pytest.mark.parametrize(
+    "head",
+    ["token: |", "token: >-", "api_key: |2-  # of the hub", "password: !!str &p |", "- token: |+"],
+)
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_of_a_block_of_yaml_each_line_is_removed(head: str, ending: str) -> None:
+    lines = ["kind: x", f"  {head}", "", f"    {PLANTED}", "", f"      {PLANTED}", "  next: seen"]
+
+    cleaned = redaction.text(ending.join([*lines, ""]))
+    assert PLANTED not in cleaned
+    assert "next: seen" in cleaned
+
+
+def test_a_block_of_yaml_is_removed_from_logs_and_from_json_too() -> None:
+    stamp = "2026-11-28T00:00:01.123Z"
+    log = f"{stamp} token: |\n{stamp}   {PLANTED}\n{stamp}   {PLANTED}\n{stamp} next: seen\n"
+    values = f"{stamp} passwords:\n{stamp} - {PLANTED}\n{stamp} - {PLANTED}\n{stamp} next: seen\n"
+    for text in (log, values):
+        cleaned = redaction.text(text)
+        assert PLANTED not in cleaned
+        assert f"{stamp} next: seen\n" in cleaned
+
+    config = f"a: 1\ntoken: |\n  {PLANTED}\n  {PLANTED}"
+    line = json.dumps({"config": f"{config}\nnext: seen", "end": config, "worker": 3})
+    found = json.loads(redaction.text(line))
+    assert PLANTED not in json.dumps(found)
+    assert found["config"].endswith("\nnext: seen")
+    assert found["worker"] == 3
+
+
+def test_each_line_of_a_block_of_yaml_is_learned() -> None:
+    config = f"token: |\n  {PLANTED}\n  another-Secret-Line\n"
+    known = redaction.learned([pod(env=[{"name": "CONFIG", "value": config}])])
+
+    assert redaction.text(f"read {PLANTED} another-Secret-Line", known) == (
+        f"read {REMOVED} {REMOVED}"
+    )
+
+
 def test_a_line_of_json_stays_json_without_a_quoted_secret() -> None:
     line = json.dumps({"message": f'ran login --token "{PLANTED}" --port 1', "worker": 3})
 
