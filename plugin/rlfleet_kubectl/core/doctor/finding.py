@@ -8,6 +8,8 @@ from rich.text import Text
 
 from rlfleet_view.fleet import RawObject
 
+EACH = "{each}"
+"""Stands in a mend for the names of all objects that it is for."""
 _SHOWN = 3
 """So many objects with one defect are named; a fleet may have hundreds."""
 
@@ -46,16 +48,18 @@ class Finding:
     """One command, or the field to change."""
     others: tuple[str, ...] = ()
     """More objects with the same defect."""
+    each: tuple[str, ...] = ()
+    """What is written for EACH."""
 
 
-def error(check: str, about: str, found: str, mend: str) -> Finding:
+def error(check: str, about: str, found: str, mend: str, *each: str) -> Finding:
     """Return a finding about what does not work."""
-    return Finding(Severity.ERROR, check, about, found, mend)
+    return Finding(Severity.ERROR, check, about, found, mend, each=each)
 
 
-def warning(check: str, about: str, found: str, mend: str) -> Finding:
+def warning(check: str, about: str, found: str, mend: str, *each: str) -> Finding:
     """Return a finding about what may stop to work."""
-    return Finding(Severity.WARNING, check, about, found, mend)
+    return Finding(Severity.WARNING, check, about, found, mend, each=each)
 
 
 def unknown(check: str, about: str, found: str, mend: str) -> Finding:
@@ -65,15 +69,18 @@ def unknown(check: str, about: str, found: str, mend: str) -> Finding:
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, the worst first; a defect of many objects is one finding."""
-    by_defect: dict[tuple[str, str, str], Finding] = {}
+    by_defect: dict[tuple[str, ...], Finding] = {}
     for one in findings:
-        key = (one.severity, one.check, one.found)
+        # A command that names each object is of one namespace.
+        key = (one.severity, one.check, one.found, one.mend if one.each else "")
         first = by_defect.get(key)
         if first is None:
             by_defect[key] = one
         elif one.object not in {first.object, *first.others}:
-            by_defect[key] = replace(first, others=(*first.others, one.object))
-    return sorted(by_defect.values(), key=lambda one: _ORDER.index(one.severity))
+            others, each = (*first.others, one.object), (*first.each, *one.each)
+            by_defect[key] = replace(first, others=others, each=each)
+    found = (replace(o, mend=o.mend.replace(EACH, " ".join(o.each))) for o in by_defect.values())
+    return sorted(found, key=lambda one: _ORDER.index(one.severity))
 
 
 def errors(findings: Iterable[Finding]) -> int:

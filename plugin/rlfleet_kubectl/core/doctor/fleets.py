@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rlfleet_kubectl.core.doctor.finding import Finding, error, unknown, warning
+from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, unknown, warning
 from rlfleet_kubectl.core.doctor.scene import FleetScene, kubectl_in, seconds_since
 from rlfleet_kubectl.core.names import OPERATOR_PODS
 from rlfleet_view import reasons
@@ -111,7 +111,7 @@ def _of_worker(row: WorkerRow, scene: FleetScene, known: Reasons) -> Iterator[Fi
     command = kubectl_in(fleet.namespace)
     if row.phase == "Quarantined":
         said = f"Quarantined, out of traffic: {row.message}"
-        yield error("WorkerQuarantined", about, said, f"{command} delete pod {row.name}")
+        yield error("WorkerQuarantined", about, said, f"{command} delete pod {EACH}", row.name)
         return
     cause = next((name for name in known if name in row.message), "")
     why = "; ".join(entry.text for entry in known.get(cause, ()) if entry.column == "do")
@@ -135,7 +135,7 @@ def _of_token(scene: FleetScene) -> Iterator[Finding]:
             yield error("TokenMissing", about, said, mend)
     elif not scene.secrets[name].get(_TOKEN):
         said = f"got no value for key {_TOKEN}, expected a token: sidecars admit no caller"
-        yield error("TokenEmpty", about, said, f"{command} delete secret {name}")
+        yield error("TokenEmpty", about, said, f"{command} delete secret {EACH}", name)
     yield from _of_other_secrets(scene)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rlfleet_kubectl.core.doctor import installation
-from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
+from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import FleetScene, Scene, kubectl_in, labels_of, named
 from rlfleet_kubectl.core.names import FLEET_LABEL
 from rlfleet_view.fleet import RawObject
@@ -235,9 +235,7 @@ def _taken(raw: RawObject, kind: str, scene: FleetScene) -> Finding:
     owners = raw["metadata"].get("ownerReferences") or ()
     whose = next((f"{one['kind']} {one['name']}" for one in owners), "nobody")
     said = f"exists and belongs to {whose}, expected {scene.about}, which needs this name"
-    name = raw["metadata"]["name"]
-    mend = (
-        f"{kubectl_in(scene.fleet.namespace)} delete {kind} {name}, or give the fleet another name"
-    )
+    command = kubectl_in(scene.fleet.namespace)
+    mend = f"{command} delete {EACH}, or give the fleet another name"
     make = warning if raw["metadata"].get("deletionTimestamp") else error
-    return make("NameTaken", named(kind, raw), said, mend)
+    return make("NameTaken", named(kind, raw), said, mend, f"{kind}/{raw['metadata']['name']}")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
+from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, labels_of, named, seconds_since
 from rlfleet_kubectl.core.names import FLEET_LABEL
 from rlfleet_view.fleet import RawObject, age
@@ -54,7 +54,9 @@ def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
         return
     if status.get("phase") == "Failed":
         said = f"{status.get('reason') or 'Failed'}: {_short(status.get('message'))}"
-        yield error("PodFailed", about, said, f"{command} delete pod {pod['metadata']['name']}")
+        yield error(
+            "PodFailed", about, said, f"{command} delete pod {EACH}", pod["metadata"]["name"]
+        )
         return
     yield from _unscheduled(status, about)
     yield from _not_mounted(pod, space, about)
@@ -72,7 +74,8 @@ def _of_deleted(pod: RawObject, about: str, command: str, now: datetime) -> Iter
             "PodTerminating",
             about,
             f"still terminating {age(late)} after its grace period; node {node} may be lost",
-            f"once {node} is off: {command} delete pod {name} --force",
+            f"once {node} is off: {command} delete pod {EACH} --force",
+            name,
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlfleet_contract.worker.report import Progress
-from rlfleet_kubectl.core.doctor import installation, pods
+from rlfleet_kubectl.core.doctor import finding, installation, pods
 from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_kubectl.core.doctor.scene import Scene, unreachable
 from rlfleet_operator.core.model.worker_phase import awaited_by
@@ -739,7 +739,7 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         E,
         "NameTaken",
         "RLInferenceFleet other",
-        "delete service qwen-workers",
+        "delete service/qwen-workers,",
     ),
     (
         "a pod without an owner",
@@ -747,9 +747,28 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         E,
         "NameTaken",
         "fleet plugin/qwen",
-        "delete pod qwen-0",
+        "delete pod/qwen-0,",
     ),
 ]
+
+
+def test_a_mend_that_deletes_names_each_object() -> None:
+    cluster = Cluster()
+    taken("services", "qwen-workers")(cluster)
+    taken("services", "qwen")(cluster)
+
+    (found,) = cluster.diagnosed()
+    assert len(found.others) == 1
+    assert "delete service/qwen-workers service/qwen," in found.mend
+
+
+def test_a_mend_that_deletes_is_of_one_namespace() -> None:
+    one = finding.error("C", "a/x", "bad", f"kubectl -n a delete pod {finding.EACH}", "x")
+    other = finding.error("C", "b/x", "bad", f"kubectl -n b delete pod {finding.EACH}", "x")
+    assert [f.mend for f in finding.grouped([one, other])] == [
+        "kubectl -n a delete pod x",
+        "kubectl -n b delete pod x",
+    ]
 
 
 def test_nothing_is_wrong_with_a_healthy_fleet() -> None:
