@@ -65,9 +65,11 @@ class Kubectl:
 
     def fleet(self, name: str) -> ObservedFleet:
         """Return a fleet; raises PluginError for a name that kubectl would take for a flag."""
-        if name.startswith("-"):
-            raise PluginError(f"{name} is no name of a fleet; put flags before --")
-        return ObservedFleet(self.json("get", FLEETS, name))
+        return ObservedFleet(self.json("get", FLEETS, _name(name)))
+
+    def fleets_as_yaml(self, names: Sequence[str], *flags: str) -> str:
+        """Return fleets as kubectl writes them: those of these names, or all."""
+        return self.text("get", FLEETS, *map(_name, names), *flags, "-o", "yaml")
 
     def fleets(self, *flags: str) -> list[ObservedFleet]:
         """Return the fleets of the namespace, or with --all-namespaces of all."""
@@ -117,6 +119,12 @@ class Kubectl:
                 raise PluginError(_plain(said))
             yield None
             time.sleep(_AGAIN_S)
+
+
+def _name(name: str) -> str:
+    if name.startswith("-"):
+        raise PluginError(f"{name} is no name of a fleet; put flags before --")
+    return name
 
 
 def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from dev import plugin
@@ -154,6 +155,19 @@ async def test_kubectl_completes_commands_and_fleets(
 
     assert commands.stdout.splitlines()[0].startswith("set-version\t")
     assert fleets.stdout.splitlines()[:2] == ["qwen", ":4"]
+    for words in (("get", space, "q"), ("workers", space, "q")):
+        assert (await rlf("rlf", *words, verb="__complete")).stdout.startswith("qwen\n")
+    spaces = await rlf("rlf", "get", "-n", fleet.namespace[:4], verb="__complete")
+    assert fleet.namespace in spaces.stdout.splitlines()
+
+
+async def test_get_writes_yaml_as_kubectl_does(fleet: Fleet, rlf: Run) -> None:
+    await fleet.create(weightVersion="step-1")
+
+    one = yaml.safe_load((await rlf("get", "qwen", "-o", "yaml")).stdout)
+    assert one["spec"]["weightVersion"] == "step-1"
+    every = yaml.safe_load((await rlf("get", "-o", "yaml")).stdout)
+    assert [item["metadata"]["name"] for item in every["items"]] == ["qwen"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -12,8 +12,8 @@ VARIABLE = "_KUBECTL_RLF_COMPLETE"
 """Names what the shell asks for, while it completes."""
 KUBECTL_ASKS = "kubectl_complete-rlf"
 """The program that kubectl runs to complete `kubectl rlf`: a link to this file will do."""
-_NO_FILES = ":4"
-"""In kubectl's protocol: these words are all, offer no files."""
+_NO_FILES, _FILES = ":4", ":0"
+"""In kubectl's protocol: these words are all, offer no files; or offer files."""
 
 
 @click.command(
@@ -43,6 +43,9 @@ def for_kubectl(group: click.Command, words: Sequence[str]) -> list[str]:
     """Return what kubectl reads: words with descriptions, then what else to offer."""
     *before, typed = words or [""]
     found = ShellComplete(group, {}, "kubectl-rlf", VARIABLE).get_completions(before, typed)
+    if any(one.type != "plain" for one in found):
+        # The only one, which has what was typed.
+        return [_FILES]
     return [
         *(f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found),
         _NO_FILES,

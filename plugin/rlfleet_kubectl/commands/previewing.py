@@ -25,7 +25,12 @@ _PLAN = ("python3", "-m", "rlfleet_operator", "plan")
     "cat fleet.yaml | kubectl rlf plan qwen -f -",
 )
 @FLEET
-@click.option("-f", "--file", help="Manifest with the fleet; - for stdin. Default: as it is now.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(allow_dash=True),
+    help="Manifest with the fleet; - for stdin. Default: as it is now.",
+)
 @click.option("--version", shell_complete=version_names, help="Another spec.weightVersion.")
 @OPERATOR_NAMESPACE
 def plan(

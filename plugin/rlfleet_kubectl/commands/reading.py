@@ -4,10 +4,11 @@ import contextlib
 import json
 
 import click
+from click.shell_completion import CompletionItem
 from rich.live import Live
 from rich.tree import Tree
 
-from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, now
+from rlfleet_kubectl.commands.shell import FLEET, OUTPUT, Shell, command, fleet_names, now
 from rlfleet_kubectl.core import reasons, tables
 from rlfleet_kubectl.core.document import document
 from rlfleet_kubectl.core.tree import tree
@@ -17,15 +18,18 @@ from rlfleet_view.web import known_reasons
 
 
 @command("get", "kubectl rlf get", "kubectl rlf get -A", "kubectl rlf get qwen -n rl -o json")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=fleet_names)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Fleets of all namespaces.")
-@OUTPUT
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Instead of a table.")
 def get(shell: Shell, names: tuple[str, ...], output: str | None, *, all_namespaces: bool) -> None:
     """List fleets, or some by name."""
     flags = ("--all-namespaces",) if all_namespaces else ()
     if names and all_namespaces:
         raise PluginError("names and --all-namespaces exclude each other; use -n NAMESPACE")
     kubectl = shell.kubectl
+    if output == "yaml":
+        shell.say(kubectl.fleets_as_yaml(names, *flags).rstrip("\n"))
+        return
     found = [kubectl.fleet(name) for name in names] if names else kubectl.fleets(*flags)
     if output:
         shell.say(json.dumps([one.raw for one in found], indent=2))
@@ -91,7 +95,7 @@ def _draw(shell: Shell, first: ObservedFleet) -> None:
 @command(
     "workers", "kubectl rlf workers qwen", "kubectl rlf workers qwen -o wide", "kubectl rlf workers"
 )
-@click.argument("fleet", required=False)
+@click.argument("fleet", required=False, shell_complete=fleet_names)
 @click.option(
     "-o", "--output", type=click.Choice(["wide", "json"]), help="wide adds node and proof."
 )
@@ -133,12 +137,16 @@ def history(shell: Shell, fleet: str, output: str | None) -> None:
         shell.say(f"{fleet} has had no rollout")
 
 
+def _reason_names(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    return [CompletionItem(one) for one in known_reasons() if one.startswith(typed)]
+
+
 @command(
     "explain",
     "kubectl rlf explain CheckpointIncomplete",
     "kubectl rlf explain",
 )
-@click.argument("names", nargs=-1, metavar="[REASON]...")
+@click.argument("names", nargs=-1, metavar="[REASON]...", shell_complete=_reason_names)
 def explain(shell: Shell, names: tuple[str, ...]) -> None:
     """Explain reasons of conditions and problem codes; without a name, list them."""
     known = known_reasons()

@@ -56,9 +56,31 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def _names_by(*words: str) -> Callable[..., list[CompletionItem]]:
+    """Return what completes by the names that kubectl prints, one a line."""
+
+    def names(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
+        try:
+            lines = shell_of(context).kubectl.text(*words, "-o=name").splitlines()
+        except PluginError:
+            return []
+        found = [line.removeprefix("namespace/") for line in lines]
+        return [CompletionItem(one) for one in found if one.startswith(typed)]
+
+    return names
+
+
 _FLAGS = (
-    click.Option(["-n", "--namespace"], help="Namespace; default: the context's."),
-    click.Option(["--context"], help="Context of the kubeconfig."),
+    click.Option(
+        ["-n", "--namespace"],
+        help="Namespace; default: the context's.",
+        shell_complete=_names_by("get", "namespaces"),
+    ),
+    click.Option(
+        ["--context"],
+        help="Context of the kubeconfig.",
+        shell_complete=_names_by("config", "get-contexts"),
+    ),
     click.Option(["--kubeconfig"], help="Path of the kubeconfig.", type=click.Path()),
     click.Option(["--as", "as_user"], help="User to impersonate."),
 )

@@ -82,6 +82,17 @@ def test_kubectl_is_answered_with_words_and_that_no_files_follow() -> None:
     assert completing.for_kubectl(rlf, ["completion", "z"]) == ["zsh", ":4"]
 
 
+@pytest.mark.parametrize(
+    "words", [["report", "--file"], ["plan", "qwen", "-f"], ["get", "--kubeconfig"]]
+)
+def test_kubectl_is_told_where_files_are_to_be_offered(words: list[str]) -> None:
+    assert completing.for_kubectl(rlf, [*words, "/etc/ho"]) == [":0"]
+
+
+def test_reasons_are_completed() -> None:
+    assert completing.for_kubectl(rlf, ["explain", "VersionNotF"]) == ["VersionNotFound", ":4"]
+
+
 def test_objects_that_come_one_after_another_are_read_one_by_one() -> None:
     text = '{\n    "a": {\n        "b": 1\n    }\n}\n{\n    "a": 2\n}\n{\n    "cut'
 

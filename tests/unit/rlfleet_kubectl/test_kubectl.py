@@ -76,6 +76,8 @@ def test_input_and_output_of_any_size_pass(size: int) -> None:
 def test_a_name_that_is_a_flag_never_reaches_kubectl() -> None:
     with pytest.raises(PluginError, match="--all-namespaces is no name of a fleet"):
         Kubectl().fleet("--all-namespaces")
+    with pytest.raises(PluginError, match="--watch is no name of a fleet"):
+        Kubectl().fleets_as_yaml(["--watch"])
 
 
 UNREACHABLE = """#!/bin/sh
