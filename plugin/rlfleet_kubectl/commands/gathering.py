@@ -44,6 +44,7 @@ _KEYS = (
 """Prints names, keys and lengths: no value of a Secret leaves kubectl."""
 NO_TYPE = "doesn't have a resource type"
 """kubectl's words where the definition of a kind is missing."""
+_NO_NAMESPACE = "(NotFound)"
 _OF_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _OF_SERVICE = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 """With both and a token, kubectl takes itself to be in a pod."""
@@ -115,7 +116,9 @@ def scene(kubectl: Kubectl, namespace: str, kinds: Sequence[str]) -> Scene:
         try:
             lists[kind] = _listed(kubectl, namespace, kind, kinds)
         except PluginError as error:
-            if NO_TYPE not in str(error):
+            # What is not there is no matter of rights.
+            absent = _NO_NAMESPACE if kind == "namespaces" else NO_TYPE
+            if absent not in str(error):
                 unread[kind] = str(error)
 
     at_once(fetch, kinds)

@@ -85,7 +85,7 @@ def test_kubectl_is_answered_with_words_and_that_no_files_follow() -> None:
 @pytest.mark.parametrize(
     "words", [["report", "--file"], ["plan", "qwen", "-f"], ["get", "--kubeconfig"]]
 )
-def test_kubectl_is_told_where_files_are_to_be_offered(words: list[str]) -> None:
+def test_kubectl_offers_files_where_a_path_belongs(words: list[str]) -> None:
     assert completing.for_kubectl(rlf, [*words, "/etc/ho"]) == [":0"]
 
 

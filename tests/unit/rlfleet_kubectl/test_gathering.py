@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rlfleet_kubectl import kubectl
-from rlfleet_kubectl.commands.gathering import own_namespace
+from rlfleet_kubectl.commands.gathering import own_namespace, scene
+from tests.unit.rlfleet_kubectl.test_kubectl import install
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -42,3 +43,13 @@ def test_bytes_that_are_no_utf_8_do_not_end_a_command() -> None:
     words = [sys.executable, "-c", r"import sys; sys.stdout.buffer.write(b'a\xe2\x82\n')"]
 
     assert kubectl.ran(words).stdout == "a�\n"
+
+
+@pytest.mark.parametrize(("word", "unread"), [("NotFound", set()), ("Forbidden", {"namespaces"})])
+def test_a_namespace_that_is_not_there_is_no_matter_of_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, unread: set[str]
+) -> None:
+    said = f"Error from server ({word}): namespaces"
+    install(tmp_path, monkeypatch, f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+
+    assert set(scene(kubectl.Kubectl(), "nowhere", ["namespaces"]).unread) == unread
