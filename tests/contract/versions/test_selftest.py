@@ -272,7 +272,7 @@ async def test_what_the_probe_does_not_reach_is_changed_in_one_reload_for_memory
 async def test_an_untested_release_serves_once_it_has_passed(
     fake: Worker, subject: Subject
 ) -> None:
-    report = await restart(fake, subject, release="0.33.0")
+    report = await restart(fake, subject, release="0.34.0")
 
     assert report.self_test is not None
     assert (report.self_test.is_tested, report.self_test.passed) == (False, True)
@@ -323,13 +323,13 @@ class TestReleasesThatMustBeTested:
         return {"self_test_s": 60, "require_tested": True}
 
     async def test_another_is_refused(self, fake: Worker, subject: Subject) -> None:
-        await restart(fake, subject, release="0.33.0")
+        await restart(fake, subject, release="0.34.0")
 
         problem = await subject.refused(
             Code.ENGINE_UNTESTED, paths.PREPARE_PATH, subject.versions.first
         )
 
-        assert "vLLM 0.33.0" in problem.message
+        assert "vLLM 0.34.0" in problem.message
 
 
 class TestWithoutATest:
@@ -341,7 +341,7 @@ class TestWithoutATest:
         self, fake: Worker, subject: Subject
     ) -> None:
         report = await subject.serve(subject.versions.first)
-        await restart(fake, subject, release="0.33.0")
+        await restart(fake, subject, release="0.34.0")
 
         assert report.proof is not None
         assert not {Evidence.FAITHFUL, Evidence.SENSITIVE} & set(report.proof.verified_by)

@@ -1,4 +1,4 @@
-"""The images of each release of vLLM: an older one's stand on the newest one's."""
+"""The images of each release of vLLM: another one's stand on the newest one's."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from dev.images import build, names
 from dev.node import store
 from dev.steps import StepFailed
 
-OLDER = [release for release in names.releases() if release != names.NEWEST]
+OTHER = [release for release in names.releases() if release != names.NEWEST]
 
 
-def test_an_older_release_s_base_is_the_newest_one_s_with_a_layer_more() -> None:
-    bases = [names.vllm_cpu(release) for release in OLDER]
+def test_another_release_s_base_is_the_newest_one_s_with_a_layer_more() -> None:
+    bases = [names.vllm_cpu(release) for release in OTHER]
 
-    assert len({base.name for base in bases}) == len(OLDER) >= 3
+    assert len({base.name for base in bases}) == len(OTHER) >= 3
     assert {base.base for base in bases} == {names.vllm_cpu()}
 
 
@@ -25,12 +25,12 @@ def test_images_of_other_releases_are_not_replaced_ones(monkeypatch: pytest.Monk
     monkeypatch.setattr(build, "_built", set)
     assert build.forget_steps(images) == []
 
-    stale = f"localhost/vllm-cpu-{OLDER[0]}:stale"
+    stale = f"localhost/vllm-cpu-{OTHER[0]}:stale"
     monkeypatch.setattr(store, "names", lambda: held | {stale})
     assert len(build.forget_steps(images)) == 1
 
 
-def test_a_run_on_an_older_release_records_its_images_next_to_the_newest_one_s(
+def test_a_run_on_another_release_records_its_images_next_to_the_newest_one_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLFLEET_CACHE", str(tmp_path))
@@ -38,10 +38,10 @@ def test_a_run_on_an_older_release_records_its_images_next_to_the_newest_one_s(
     names.record(names.ours(names.NEWEST))
     newest = names.recorded()["worker"]
 
-    monkeypatch.setenv("VLLM", OLDER[0])
-    names.record(names.ours(OLDER[0]))
+    monkeypatch.setenv("VLLM", OTHER[0])
+    names.record(names.ours(OTHER[0]))
 
-    assert names.recorded()["worker"] == names.worker(OLDER[0]).name
+    assert names.recorded()["worker"] == names.worker(OTHER[0]).name
     monkeypatch.delenv("VLLM")
     assert names.recorded()["worker"] == newest == names.worker(names.NEWEST).name
 
