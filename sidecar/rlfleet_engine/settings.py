@@ -40,6 +40,8 @@ class EngineSettings(Settings):
     """File of the gate, shared by the API server processes of one engine."""
     preload_dir: Path = Path("/dev/shm/rlfleet-preload")  # noqa: S108 - the same
     """Directory where the ranks of one engine find one another's preloads."""
+    termination_log: Path = Path("/dev/termination-log")
+    """File whose content Kubernetes keeps as the message of the container that ended."""
     boot: str = Field(default_factory=_boot)
     """Identity of the engine's boot; set only by tests."""
     max_body_bytes: int = Field(default=512 * 1024 * 1024, gt=0)
