@@ -35,7 +35,7 @@ def test_a_browser_that_ends_only_with_its_user_gets_the_page(tmp_path: Path) ->
     said = tmp_path / "browser.said"
     path = os.pathsep.join([str(tmp_path), *os.get_exec_path()])
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlfleet_kubectl", "dashboard"],
+        ["env", "--default-signal=INT", sys.executable, "-m", "rlfleet_kubectl", "dashboard"],
         env={
             "PATH": path,
             "PYTHONPATH": os.pathsep.join(sys.path),

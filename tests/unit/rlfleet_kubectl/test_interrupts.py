@@ -35,8 +35,10 @@ def test_a_command_ends_by_the_signal_and_without_words(tmp_path: Path, words: l
     program.write_text(KUBECTL)
     program.chmod(0o755)
     path = os.pathsep.join([str(tmp_path), *os.get_exec_path()])
+    # What runs the tests may ignore it, as nohup and a shell's background do.
+    argv = ["env", "--default-signal=INT", sys.executable, "-m", "rlfleet_kubectl", *words]
     with subprocess.Popen(
-        [sys.executable, "-m", "rlfleet_kubectl", *words],
+        argv,
         env={"PATH": path, **ENVIRONMENT},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
