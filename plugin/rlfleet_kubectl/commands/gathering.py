@@ -117,8 +117,8 @@ def scene(kubectl: Kubectl, namespace: str, kinds: Sequence[str]) -> Scene:
             lists[kind] = _listed(kubectl, namespace, kind, kinds)
         except PluginError as error:
             # What is not there is no matter of rights.
-            absent = _NO_NAMESPACE if kind == "namespaces" else NO_TYPE
-            if absent not in str(error):
+            is_absent = kind == "namespaces" and _NO_NAMESPACE in str(error)
+            if NO_TYPE not in str(error) and not is_absent:
                 unread[kind] = str(error)
 
     at_once(fetch, kinds)
