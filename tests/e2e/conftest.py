@@ -69,8 +69,12 @@ def fleet(made_fleet: Fleet) -> Fleet:
     """The fleet, two workers that serve step-0."""
     made_fleet.reset("step-0", replicas=2)
     made_fleet.wait_synced()
-    # A worker of an earlier test may still be draining.
-    until(lambda: len(made_fleet.pods()) == 2, POD_S, "two pods")
+    # A worker of an earlier test may still be draining, and status have it for a second more.
+    until(
+        lambda: len(made_fleet.pods()) == len(made_fleet.status()["workers"]) == 2,
+        POD_S,
+        "two pods, and two workers in status",
+    )
     return made_fleet
 
 
