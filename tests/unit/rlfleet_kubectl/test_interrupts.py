@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,28 @@ def test_a_command_ends_by_the_signal_and_without_words(tmp_path: Path, words: l
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     ) as process:
         asked = int(started.read_text().split()[0])
-        process.send_signal(signal.SIGINT)
+        # As a terminal does: to kubectl too, which may have begun before its parent knows it.
+        os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=30)
 
     assert (process.returncode, said) == (-signal.SIGINT, "")
-    with pytest.raises(ProcessLookupError):
-        os.kill(asked, 0)
+    # Its end takes a moment to be seen.
+    deadline = time.monotonic() + 10
+    while _runs(asked) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(asked)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process runs: one that has ended may wait for its parent."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 @pytest.mark.parametrize(
