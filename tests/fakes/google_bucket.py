@@ -3,6 +3,8 @@
 It has what is used of the XML API, and knows no credentials.
 """
 
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ class GoogleBucket:
     """What another writer puts just before the next write, by key."""
     lost: set[str] = field(default_factory=set)
     """Last names of keys whose next write is done, and answered with an error."""
+    cut: set[str] = field(default_factory=set)
+    """Last names of keys whose next write is done, and whose connection is then reset."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -82,7 +86,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
         generation = self.known.put(key, data)
-        if (name := key.rpartition("/")[2]) in self.known.lost:
+        name = key.rpartition("/")[2]
+        if name in self.known.cut:
+            self.known.cut.remove(name)
+            self._reset()
+            return
+        if name in self.known.lost:
             self.known.lost.remove(name)
             self._send(503, "<Error><Code>ServiceUnavailable</Code></Error>")
             return
@@ -124,6 +133,12 @@ class _Handler(BaseHTTPRequestHandler):
         key = unquote(url.path).lstrip("/").partition("/")[2]
         data = self.rfile.read(int(self.headers.get("content-length", 0)))
         return key, parse_qs(url.query, keep_blank_values=True), data
+
+    def _reset(self) -> None:
+        """Close the connection by a reset, as a proxy that restarts does."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
 
     def _described(self, data: bytes, generation: int, body: bytes) -> None:
         tag = md5(data, usedforsecurity=False).hexdigest()

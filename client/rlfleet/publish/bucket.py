@@ -4,9 +4,11 @@ obstore retries what the store rejects for a time, and sends large objects in pa
 imported only here.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +19,8 @@ from rlfleet.publish.store import Pieces
 
 _PART = 16 * 2**20
 _CLAIM = ".claimed"
+_TRIES = 5
+_PAUSE_S = 2.0
 
 
 def opened(target: Any, options: Mapping[str, Any], *, pointed: bool) -> "BucketStore":
@@ -95,14 +99,22 @@ class BucketStore:
 def _is_put(obstore: Any, store: Any, path: str, content: bytes, mode: Any) -> bool:
     """Write under a condition; return whether the object has this content now.
 
-    obstore repeats a write that was done but whose reply is an error, and the repeated one meets
-    the first. So content must be unlike another trainer's: it holds an id or a claimed number.
+    A write that was done but whose reply is an error or lost is repeated, and the repeated one
+    meets the first. So content must be unlike another trainer's: it holds an id or a claimed
+    number. obstore repeats after an error, but no conditional write whose connection was reset.
     """
     errors = obstore.exceptions
-    try:
-        obstore.put(store, path, content, mode=mode)
-    except (errors.AlreadyExistsError, errors.PreconditionError):
-        return _read(obstore, store, path)[0] == content
+    for tries in count(1):
+        try:
+            obstore.put(store, path, content, mode=mode)
+        except (errors.AlreadyExistsError, errors.PreconditionError):
+            return _read(obstore, store, path)[0] == content
+        except errors.GenericError:
+            if tries == _TRIES:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            break
     return True
 
 

@@ -62,6 +62,18 @@ def test_a_write_that_was_done_but_answered_with_an_error_is_no_other_trainer_s(
     assert latest(google) == f"{RUN}/{found.name}"
 
 
+@pytest.mark.parametrize("name", [".claimed", "model.safetensors.index.json", "latest"])
+def test_a_write_whose_connection_was_reset_is_repeated(google: GoogleBucket, name: str) -> None:
+    """obstore repeats no conditional write then."""
+    with publisher_to(google) as publisher:
+        publisher.publish(model())
+        google.cut.add(name)
+        found = publisher.publish(stepped(model(), 1))
+
+    assert (google.cut, found.version, found.is_full) == (set(), 2, False)
+    assert latest(google) == f"{RUN}/{found.name}"
+
+
 def test_without_obstore_the_error_names_a_requirement_of_the_project(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
