@@ -26,8 +26,8 @@ _REPEATED_GROUP = re.compile(r"\)[*+{]")
 _LAYERS = "layers."
 _FLOATS = frozenset({"BF16", "F16", "F32"})
 _MATRIX = 2
-_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
-"""Initializations that keep the base model's weights; the others change them."""
+_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
+"""Initializations that keep the base model's weights; the others change them in training."""
 _UNSERVED = (
     "use_dora",
     "lora_bias",
@@ -82,11 +82,11 @@ def _config_objections(config: Mapping[str, Any]) -> Iterator[str]:
     if not _is_rank(rank):
         yield f"r: got {rank!r:.40}, expected an integer >= 1"
     if not _is_alpha(alpha):
-        yield f"lora_alpha: got {alpha!r:.40}, expected a number"
+        yield f"lora_alpha: got {alpha!r:.40}, expected a number but 0, which has no effect"
     if not targets or not isinstance(targets, str | list):
         yield "target_modules: is empty; name the modules"
     yield from _pattern_objections(config, "rank_pattern", _is_rank, "integers >= 1")
-    yield from _pattern_objections(config, "alpha_pattern", _is_alpha, "numbers")
+    yield from _pattern_objections(config, "alpha_pattern", _is_alpha, "numbers but 0")
     yield from _unserved(config)
 
 
@@ -121,11 +121,15 @@ def _unserved(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: not supported by vLLM; train without it"
     init = config.get("init_lora_weights", True)
     if isinstance(init, str) and init.lower() not in _INITS:
-        yield f"init_lora_weights: {init:.40} changes the base model; use another one"
+        yield (
+            f"init_lora_weights: {init:.40} changes the base model; save the adapter with PEFT's"
+            " path_initial_model_for_weight_conversion, or use another one"
+        )
 
 
 def _is_alpha(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    # verl's model_merger writes 0 where it does not know the adapter's.
+    return isinstance(value, int | float) and math.isfinite(value) and value != 0
 
 
 def _is_rank(value: object) -> bool:
@@ -197,6 +201,13 @@ def _misfits(
     if not modules.find(module):
         yield f"{module} is not a module of the base model"
         return
+    alphas = _matches(config, "alpha_pattern", module)
+    if len(set(alphas.values())) > 1:
+        yield (
+            f"{module} has several values in alpha_pattern, by {' and '.join(list(alphas)[:2])}:"
+            " PEFT sorts keys as it saves, so the first need not be the trained one; let one key"
+            " match each module"
+        )
     shape = modules.shape(module)
     if shape is None:
         return
@@ -211,7 +222,10 @@ def _misfits(
 
 def _rank_of(module: str, config: Mapping[str, Any]) -> int:
     """Return a module's rank as PEFT and vLLM do: by the first key that its name ends with."""
-    for key, rank in (config.get("rank_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({key})$", module):
-            return int(rank)
-    return int(config["r"])
+    return int(next(iter(_matches(config, "rank_pattern", module).values()), config["r"]))
+
+
+def _matches(config: Mapping[str, Any], field: str, module: str) -> dict[str, float]:
+    """Return the keys of a pattern that a module's name ends with, and their values."""
+    patterns: dict[str, float] = config.get(field) or {}
+    return {key: v for key, v in patterns.items() if re.match(rf"(.*\.)?({key})$", module)}

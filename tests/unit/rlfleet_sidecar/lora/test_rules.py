@@ -60,6 +60,10 @@ GOOD: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
         pair(f"base_model.model.{Q}", rank=8),
         {"rank_pattern": {r"^model\.layers\.0\..*": 8}},
     ),
+    "an alpha by two keys that agree": (
+        pair(Q),
+        {"alpha_pattern": {"q_proj": 16, "self_attn.q_proj": 16, "v_proj": 4}},
+    ),
     "fused experts": (pair(EXPERTS, rank=8) | pair(f"{EXPERTS}.base_layer", rank=8), {}),
     "an embedding": (
         tensors(
@@ -111,6 +115,14 @@ def test_an_adapter_of_the_model_is_taken(case: str) -> None:
     assert objection(CONFIG | fields, found, MODEL) is None
 
 
+def test_an_alpha_that_the_order_of_saved_keys_decides_is_rejected() -> None:
+    patterns = {"alpha_pattern": {"layers.0.self_attn.q_proj": 8, "self_attn.q_proj": 64}}
+
+    why = objection(CONFIG | patterns, pair(Q), MODEL)
+
+    assert "by layers.0.self_attn.q_proj and self_attn.q_proj: PEFT sorts keys" in (why or "")
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
     found, why = BAD[case]
@@ -127,6 +139,7 @@ def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
         {"r": None},
         {"lora_alpha": None},
         {"lora_alpha": float("nan")},
+        {"lora_alpha": 0},
         {"target_modules": []},
         {"target_modules": 3},
         {"peft_type": "IA3"},
@@ -140,9 +153,11 @@ def test_an_adapter_of_another_model_is_rejected(case: str) -> None:
         {"rank_pattern": [1]},
         {"alpha_pattern": [1]},
         {"alpha_pattern": {"q": "8"}},
+        {"alpha_pattern": {"q": 0}},
         {"rank_pattern": {"(q": 8}},
         {"alpha_pattern": {"(a+)+": 8}},
         {"init_lora_weights": "pissa"},
+        {"init_lora_weights": "lora_ga"},
     ],
 )
 def test_a_configuration_that_vllm_does_not_serve_is_refused(fields: dict[str, Any]) -> None:
