@@ -2,7 +2,8 @@
 
 The engine never reads a version's config: it computes with the one of its boot. So the
 question is whether the trainer used the weights in the same way. All keys count, except
-token ids, dtypes, dropout, losses, names of files, and how a quantising tool was run.
+token ids, dtypes, dropout, losses, names of files, and how a quantising tool was run. Nor do
+layers that only propose tokens: which of them a version must hold is decided by its tensors.
 
 It must stay true that a config which transformers has read and written again does not differ
 from the original. Two parsed configs contain every field, and all are compared. Of two raw
@@ -27,8 +28,11 @@ _WITHOUT_PART = frozenset({
     "gradient_checkpointing",
     "id2label",
     "label2id",
+    "mtp_num_hidden_layers",
     "name_or_path",
     "num_labels",
+    "num_mtp_layers",
+    "num_nextn_predict_layers",
     "prefix",
     "pretraining_tp",
     "problem_type",

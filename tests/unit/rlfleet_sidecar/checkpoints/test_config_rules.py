@@ -110,6 +110,14 @@ def test_what_has_no_part_in_it_may_differ(change: Nested, form: str) -> None:
     assert differences(hub, saved | change, form) is None
 
 
+@pytest.mark.parametrize(
+    "key", ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"]
+)
+def test_a_trainer_without_the_layers_that_propose_tokens_may_say_so(key: str) -> None:
+    assert differences({"text_config": {key: 1}}, {"text_config": {key: 0}}, PARSED) is None
+    assert config_rules.are_one({key: 1}, {key: 0})
+
+
 QUANTISED: dict[str, Nested] = {
     "LLM Compressor": {
         "quant_method": "compressed-tensors",
