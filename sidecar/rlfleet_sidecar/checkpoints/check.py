@@ -25,6 +25,7 @@ from rlfleet_sidecar.checkpoints.headers import (
     index_of,
     invalid,
     refuse_code,
+    refuse_unmerged,
 )
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.checkpoints.safe_paths import open_model
@@ -89,6 +90,7 @@ class Checkpoints:
                 return
             demand_complete(folders, () if is_committed else self._settings.markers)
             refuse_code(folder, has_modules=config_rules.names_code(model.config))
+            refuse_unmerged(folder)
             found = content_of(folder, deadline)
             self._compare(folder.path, model, found, deadline)
             yield folder, found

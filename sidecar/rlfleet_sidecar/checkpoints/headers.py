@@ -36,6 +36,8 @@ _TRAINER_STATE = re.compile(
 )
 """Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
 order to resume. They hold no weights, and nothing here or in the engine opens them."""
+_ADAPTER = "lora_adapter"
+"""verl's model_merger writes here what was trained, and the base model's weights next to it."""
 _MAX_JSON_BYTES = 64 * 1024 * 1024
 
 
@@ -63,6 +65,16 @@ def refuse_code(folder: Folder, *, has_modules: bool = False) -> None:
             continue
         if name.lower().endswith(_EXECUTABLE):
             raise invalid(folder.path / name, "can contain code; remove it, and write safetensors")
+
+
+def refuse_unmerged(folder: Folder) -> None:
+    """Raise if a version holds its adapter apart: its weights are the ones before the training."""
+    if _ADAPTER in folder.names():
+        raise invalid(
+            folder.path / _ADAPTER,
+            "is an adapter that the weights next to it lack; merge it into them, or load it as an"
+            " adapter, and remove it here",
+        )
 
 
 def content_of(folder: Folder, deadline: float) -> Headers:

@@ -137,6 +137,12 @@ def test_what_only_resembles_a_trainers_state_is_rejected(
     assert "can contain code" in refusal(checkpoints(model, root), "step-1").message
 
 
+def test_weights_next_to_an_adapter_that_they_lack_are_rejected(model: Path, root: Path) -> None:
+    (write_version(root, "step-1", 1) / "lora_adapter").mkdir()
+
+    assert "merge it into them" in refusal(checkpoints(model, root), "step-1").message
+
+
 def test_base_is_the_model_path_and_needs_no_marker(model: Path, root: Path) -> None:
     checked = checkpoints(model, root).check("base")
 
