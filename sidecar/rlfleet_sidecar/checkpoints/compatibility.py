@@ -32,6 +32,8 @@ _UNGATHERED = ", empty: gather the ranks' parameters (ZeRO stage 3) before you s
 _WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
+_TIED = "save the tied tensor under the name of the embeddings, not of the head"
+_PLAIN = "save the version in BF16, F16 or F32"
 _ALIKE = (
     "the base model is quantised and the version is not: quantise it with the same tool, or serve a"
     " bfloat16 base model with engine.args --quantization=fp8"
@@ -61,7 +63,14 @@ def differences(
     why = "; ".join(part for part in parts if part)
     if why and _is_quantised(model) and not _is_quantised(found):
         return f"{_ALIKE}; {why}"
-    return "; ".join(filter(None, (why, _way_out(missing, unknown, wrong)))) or None
+    way_out = _TIED if _lacks_tied(missing, found, needs) else _way_out(missing, unknown, wrong)
+    return "; ".join(filter(None, (why, way_out))) or None
+
+
+def _lacks_tied(missing: list[str], found: Mapping[str, Tensor], needs: RequiredTensors) -> bool:
+    """Return whether the head is there in place of the embeddings, as safetensors writes it."""
+    is_embedding = len(missing) == 1 and missing[0].endswith(_EMBEDDINGS)
+    return is_embedding and needs.tied and any(map(HEAD.search, found))
 
 
 def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
@@ -72,6 +81,8 @@ def _way_out(missing: list[str], unknown: list[str], wrong: list[str]) -> str:
     """Return how to write the version; empty if neither its names nor its layout differ."""
     if any(one.endswith(_TRANSPOSED) for one in wrong):
         return _LAYOUT
+    if any(one.endswith(tuple(f", expected {dtype}" for dtype in _CAST)) for one in wrong):
+        return _PLAIN
     if missing and unknown:
         return _AS_SAVED
     # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.

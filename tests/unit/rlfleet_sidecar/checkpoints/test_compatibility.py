@@ -43,3 +43,21 @@ def test_a_version_of_another_scheme_is_rejected_by_names_and_dtypes() -> None:
     assert "_scale_inv" in (differences(FP8, FP8_BLOCKS, NEEDS) or "")
     assert "is quantised" not in (differences(FP8, FP8_BLOCKS, NEEDS) or "")
     assert "expected BF16" in (differences(BFLOAT16, FP8, NEEDS) or "")
+
+
+def test_other_dtypes_for_a_plain_base_model_name_those_that_are_taken() -> None:
+    doubled = tensors((f"{Q}.weight", "F64", (256, 256)))
+
+    why = differences(BFLOAT16, doubled, NEEDS) or ""
+
+    assert why.endswith("F64, expected BF16; save the version in BF16, F16 or F32")
+
+
+def test_a_tied_tensor_under_the_name_of_the_head_is_rejected_with_the_way_out() -> None:
+    # So do safetensors' save_model and huggingface_hub's save_torch_state_dict: the first by name.
+    model = tensors(("model.embed_tokens.weight", "BF16", (100, 16)))
+    found = tensors(("lm_head.weight", "BF16", (100, 16)))
+
+    why = differences(model, found, RequiredTensors("boot", (), tied=True)) or ""
+
+    assert why.endswith("save the tied tensor under the name of the embeddings, not of the head")
