@@ -77,6 +77,12 @@ class VolumeStore:
             raise PublishError(
                 f"another process publishes to {root}; end it, or use another directory"
             ) from error
+        except OSError as error:
+            os.close(self._lock)
+            raise PublishError(
+                f"cannot lock {root / _LOCK}: {error.strerror}; mount the file system with locks"
+                " (flock), or use another"
+            ) from error
 
     def numbers(self) -> set[int]:
         """Return each number that is in use; drafts of a crashed trainer count too."""

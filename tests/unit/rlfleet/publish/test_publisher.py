@@ -2,7 +2,10 @@
 
 import json
 import os
+import platform
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,6 +212,38 @@ def test_one_process_at_a_time_publishes_to_a_directory(tmp_path: Path) -> None:
     with Publisher(tmp_path), pytest.raises(PublishError, match="another process publishes"):
         Publisher(tmp_path)
     Publisher(tmp_path).close()
+
+
+NO_LOCKS = """
+import ctypes, pathlib, struct, sys
+from rlfleet.publish import Publisher, PublishError
+
+# As on a file system without locks: the kernel answers flock with ENOLCK.
+ENOLCK, FLOCK, LOAD, UNLESS, RETURN, ALLOW, ERROR = 37, 73, 0x20, 0x15, 6, 0x7FFF0000, 0x50000
+rules = b"".join(
+    struct.pack("HBBI", *rule)
+    for rule in [(LOAD, 0, 0, 0), (UNLESS, 0, 1, FLOCK), (RETURN, 0, 0, ERROR | ENOLCK),
+                 (RETURN, 0, 0, ALLOW)]
+)
+held = ctypes.create_string_buffer(rules)
+program = struct.pack("HxxxxxxP", 4, ctypes.addressof(held))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0
+try:
+    Publisher(pathlib.Path(sys.argv[1]))
+except PublishError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a system call by its number")
+def test_a_file_system_without_locks_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_LOCKS, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert "No locks available; mount the file system with locks" in done.stderr
 
 
 # --- how small a delta is -----------------------------------------------------------------------
