@@ -87,8 +87,16 @@ def _of_torch(name: str, tensor: Any, torch: Any) -> Item:
             f"tensor {name} is one rank's part of a tensor; pass full_tensor() of it, from one rank"
         )
     dtype = _dtype(name, str(tensor.dtype).removeprefix("torch."))
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return Item(name, Entry(dtype, tuple(tensor.shape)), flat.view(torch.uint8).numpy())
+    try:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        data = flat.view(torch.uint8).numpy()
+    except (RuntimeError, TypeError) as error:
+        # On the meta device, sparse, or of a class that packs its values, as torchao's.
+        raise PublishError(
+            f"tensor {name} ({type(tensor).__name__} on {tensor.device}) has no plain bytes"
+            f" ({error}); pass a dense tensor with values"
+        ) from error
+    return Item(name, Entry(dtype, tuple(tensor.shape)), data)
 
 
 def _dtype(name: str, dtype: str) -> str:
