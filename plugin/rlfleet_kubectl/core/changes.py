@@ -13,6 +13,10 @@ from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow
 
 SpecFields = dict[str, Any]
 """Values by dotted path below spec; None removes the field."""
+_NOT_OF_ROLLOUTS = frozenset(
+    {"ObjectRefused", "InvalidObject", "InternalError", "StepRewound", "StaleTarget"}
+)
+"""Reasons of Stalled that another rollout does not mend; Argo CD's actions know them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,12 @@ def retry(fleet: ObservedFleet, restart_id: str) -> SpecChange:
         raise PluginError(f"{fleet.name} has no target; set one: kubectl rlf set-version")
     if fleet.spec_at("rollout.restartId") == restart_id:
         raise PluginError(f"spec.rollout.restartId is {restart_id} already; use another --id")
+    stalled = fleet.condition("Stalled")
+    if stalled is not None and stalled.is_true and stalled.reason in _NOT_OF_ROLLOUTS:
+        raise PluginError(
+            f"another rollout does not mend {stalled.reason}: {stalled.message};"
+            f" see kubectl rlf explain {stalled.reason}"
+        )
     return SpecChange({"rollout.restartId": restart_id})
 
 

@@ -83,6 +83,21 @@ def test_a_retry_needs_a_target_and_a_new_id() -> None:
         changes.retry(with_status(fleet("stalled"), target=""), "2")
 
 
+@pytest.mark.parametrize(
+    "reason", ["ObjectRefused", "InvalidObject", "InternalError", "StepRewound", "StaleTarget"]
+)
+def test_a_retry_is_rejected_where_another_rollout_mends_nothing(reason: str) -> None:
+    found = fleet("stalled")
+    others = [one for one in found.status["conditions"] if one["type"] != "Stalled"]
+    (stalled,) = (one for one in found.status["conditions"] if one["type"] == "Stalled")
+    told = [*others, stalled | {"reason": reason, "message": "request a later version"}]
+
+    with pytest.raises(PluginError, match=f"{reason}: request a later version; see kubectl rlf"):
+        changes.retry(with_status(found, conditions=told), "2")
+    old = [*others, stalled | {"reason": reason, "observedGeneration": 0}]
+    assert changes.retry(with_status(found, conditions=old), "2").fields
+
+
 def test_abort_returns_to_the_version_before_the_rollout_under_way() -> None:
     assert changes.abort(fleet("stalled"), NOTHING).fields == {"weightVersion": "step-3"}
     with pytest.raises(PluginError, match="rollout 11 is Completed"):
