@@ -173,6 +173,22 @@ async def test_get_writes_yaml_as_kubectl_does(fleet: Fleet, rlf: Run) -> None:
     assert [item["metadata"]["name"] for item in every["items"]] == ["qwen"]
 
 
+async def test_get_selects_fleets_by_label(
+    plane: apiserver.ControlPlane, fleet: Fleet, rlf: Run
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    kubectl(plane, "label", "rlf", "qwen", "team=search", f"--namespace={fleet.namespace}")
+
+    listed = (await rlf("get", "-l", "team=search")).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["NAME", "qwen"]
+    other = "team notin (search)"
+    assert "no fleets found; other" in (await rlf("get", "--selector", other)).stdout
+    nowhere = (await rlf("get", "-A", "-l", f"team={fleet.namespace}")).stdout
+    assert nowhere == "no fleets found\n"
+    assert yaml.safe_load((await rlf("get", "-l", other, "-o", "yaml")).stdout)["items"] == []
+    assert "leave one out" in (await rlf("get", "qwen", "-l", "a=b", status=1)).stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 async def test_each_shell_has_a_script(rlf: Run, shell: str) -> None:
     assert "_KUBECTL_RLF_COMPLETE" in (await rlf("completion", shell)).stdout

@@ -17,15 +17,26 @@ from rlfleet_view.fleet import ObservedFleet, RawObject
 from rlfleet_view.web import known_reasons
 
 
-@command("get", "kubectl rlf get", "kubectl rlf get -A", "kubectl rlf get qwen -n rl -o json")
+@command(
+    "get",
+    "kubectl rlf get",
+    "kubectl rlf get -A -l team=search",
+    "kubectl rlf get qwen -n rl -o json",
+)
 @click.argument("names", nargs=-1, shell_complete=fleet_names)
+@click.option("-l", "--selector", help="Fleets with these labels, as in kubectl get.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Fleets of all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Instead of a table.")
-def get(shell: Shell, names: tuple[str, ...], output: str | None, *, all_namespaces: bool) -> None:
-    """List fleets, or some by name."""
-    flags = ("--all-namespaces",) if all_namespaces else ()
-    if names and all_namespaces:
-        raise PluginError("names and --all-namespaces exclude each other; use -n NAMESPACE")
+def get(
+    shell: Shell,
+    names: tuple[str, ...],
+    selector: str | None,
+    output: str | None,
+    *,
+    all_namespaces: bool,
+) -> None:
+    """List fleets, or some by name. To watch a list: kubectl get rlf -w."""
+    flags = _flags(names, selector, all_namespaces=all_namespaces)
     kubectl = shell.kubectl
     if output == "yaml":
         shell.say(kubectl.fleets_as_yaml(names, *flags).rstrip("\n"))
@@ -36,7 +47,16 @@ def get(shell: Shell, names: tuple[str, ...], output: str | None, *, all_namespa
     elif found:
         shell.show(tables.fleets(found, now(), all_namespaces=all_namespaces))
     else:
-        shell.say("no fleets found; other namespaces: kubectl rlf get -A")
+        shell.say("no fleets found" + "; other namespaces: kubectl rlf get -A" * (not all_namespaces))
+
+
+def _flags(names: tuple[str, ...], selector: str | None, *, all_namespaces: bool) -> list[str]:
+    if names and all_namespaces:
+        raise PluginError("names and --all-namespaces exclude each other; use -n NAMESPACE")
+    if names and selector:
+        raise PluginError("names and --selector exclude each other; leave one out")
+    spaces = ["--all-namespaces"] if all_namespaces else []
+    return [*spaces, f"--selector={selector}"] if selector else spaces
 
 
 @command(
