@@ -47,7 +47,9 @@ def get(
     elif found:
         shell.show(tables.fleets(found, now(), all_namespaces=all_namespaces))
     else:
-        shell.say("no fleets found" + "; other namespaces: kubectl rlf get -A" * (not all_namespaces))
+        shell.say(
+            "no fleets found" + "; other namespaces: kubectl rlf get -A" * (not all_namespaces)
+        )
 
 
 def _flags(names: tuple[str, ...], selector: str | None, *, all_namespaces: bool) -> list[str]:

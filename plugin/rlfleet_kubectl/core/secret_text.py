@@ -15,13 +15,20 @@ _QUOTE = r"""\\{0,7}["']"""
 """With the backslashes of JSON within JSON."""
 _BARE = r"""(?:[^\s&,;"'}\])\\]|[&,;}\])]+(?![\w.-]*[=:]|[\s"'\\&,;}\])]|$))+"""
 """A value without quotes ends at a space, and where another name follows a comma."""
-_QUOTED = rf"(?P<quote>{_QUOTE})(?P<quoted>[^\n]*?)(?:(?<!\\)(?P=quote)|$)"
 _GAP = rf"(?:[=\s]|{_QUOTE}?,?)"
 _SPACE = r"(?:\s|\\{1,7}[nt]){1,8}"
 _TIME = r"\d{4}-\d\d-\d\dT[\d:.]+Z[ ]"
 """What kubectl writes before each line of a log."""
 _LINE = rf"(?:\r?\n|(?:\\{{1,7}}r)?\\{{1,7}}n)(?:{_TIME})?"
 """A newline, also as JSON writes it."""
+_NEXT = rf"[ \t]{{0,3}}(?:{_LINE}[ \t]+(?!-\s|[\w.-]+:(?:\s|$)))?"
+"""What is before a value: it may stand in the next line, unless that has a name of its own."""
+_QUOTED = rf"""
+    (?P<fence>(?:\\{{0,7}}"){{3}}|(?:\\{{0,7}}'){{3}})(?P<fenced>(?s:.){{1,5000}}?)(?:(?P=fence)|\Z)
+   |(?P<quote>{_QUOTE})
+    (?P<quoted>(?:[^\n]|\n(?={_TIME}[ \t]|[ \t])){{0,5000}}?(?=(?<!\\)(?P=quote))|[^\n]*)
+"""
+"""It ends at the same quote, of TOML at three; in YAML also some indented lines later."""
 _REST = r"(?:(?!\\{1,7}[rn])(?:[^\n\"]|(?<=\\)\"))+"
 """Of a line: within JSON it ends at the string's end, too."""
 _BLOCK = rf"""
@@ -33,7 +40,7 @@ _BLOCK = rf"""
    |[ ]*(?P<items>(?:{_LINE}[ \t]*-[ ]+(?!{_REST}:[ ]){_REST})++)
 """
 """A block of YAML: all lines that are as deep as its first one; or a list of values."""
-_LINES = frozenset({"block", "items"})
+_LINES = frozenset({"block", "items", "listed", "fenced"})
 _PEM = r"[ A-Z]*PRIVATE[ ]KEY(?:[ ]BLOCK)?-----"
 
 
@@ -77,11 +84,16 @@ _NAMED = _rule(
     rf"""
     (?P<name>[A-Za-z0-9_.-]{{3,40}}+)
     (?:
-      (?:(?:{_QUOTE})?(?:[=:]|%3D)|\s{{1,2}}[=:]|{_QUOTE}\s{{1,2}}:(?=\s*{_QUOTE}))\s{{0,3}}
-     |(?:{_QUOTE})?,?\s{{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?:\s{{0,3}}
+      (?:(?:{_QUOTE})?(?:[=:]|%3D)|\s{{1,2}}[=:]|{_QUOTE}\s{{1,2}}:(?=\s*{_QUOTE})){_NEXT}
+     |(?:{_QUOTE})?[,:]?(?:{_LINE}|[ \t]){{1,40}}(?:{_QUOTE})?value(?:{_QUOTE})?:{_NEXT}
      |(?P<follows>{_QUOTE},\s{{0,3}}(?={_QUOTE}[^-])|[ ]+(?={_QUOTE}[^-]|[^-\s"'\\][^\s"']{{5}}))
     )
-    (?:{_BLOCK}|\[(?P<listed>(?!removed\])[^\]\n]+)|{_QUOTED}|(?P<bare>(?!-\s|{_TIME}){_BARE}))
+    (?:
+      {_BLOCK}
+     |\[(?P<listed>(?!removed\])(?:[^\]\n]|\n(?={_TIME}[ \t]|[ \t]))+)
+     |{_QUOTED}
+     |(?P<bare>(?!-\s|{_TIME}){_BARE}(?:[ \t]*{_LINE}[ \t]+[^\s:=\\]{{6,}}(?=[ \t\r]*$))*)
+    )
     """,
     _has_secret_name,
 )
@@ -139,10 +151,10 @@ def marked_values(written: str) -> Iterator[str]:
     """Yield what a name, a flag or a URL marks as secret, and which may stand elsewhere too."""
     for found in _marked(written):
         value = found[found.lastgroup or 0]
-        if found.lastgroup in _LINES:
-            yield from (one.strip(" \t-") for one in value.splitlines())
-            continue
         parts = value.split(":", 1) if found.lastgroup == "url" else [value]
+        if found.lastgroup in _LINES or "\n" in value:
+            between = r"[\n,]" if found.lastgroup == "listed" else r"\n"
+            parts = [one.strip(" \t\r-\"'") for one in re.split(between, value)]
         yield from (one for one in parts if one)
 
 

@@ -267,6 +267,55 @@ def test_a_block_of_yaml_is_removed_from_logs_and_from_json_too() -> None:
     assert found["worker"] == 3
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"password:\n      {PLANTED}",
+        f"password: first-part\n    {PLANTED}",
+        f'password: "first\n    {PLANTED}"',
+        f"password: 'first\n    {PLANTED}'",
+        f"password:\n    value: {PLANTED}",
+        f"name: HF_TOKEN\n  value:\n    {PLANTED}",
+        f"api_keys: [\n    first-part,\n    {PLANTED}\n  ]",
+        f'"api_keys": [\n    "first-part",\n    "{PLANTED}"\n  ],',
+        f'password = """\n  first\n  {PLANTED}"""',
+        f"password = '''first\n  {PLANTED}\n  '''",
+    ],
+)
+def test_a_value_that_continues_in_the_next_line_is_removed(written: str) -> None:
+    text = f"kind: x\n  {written}\n  next: seen\n"
+    stamp = "2026-11-28T00:00:01.123Z "
+    log = "".join(f"{stamp}{line}\n" for line in text.splitlines())
+
+    for one in (text, log):
+        cleaned = redaction.text(one)
+        assert PLANTED not in cleaned
+        assert cleaned.endswith("  next: seen\n")
+
+
+def test_values_of_the_next_line_are_removed_within_json_too() -> None:
+    config = f'password:\n  {PLANTED}\napi_key = """\n{PLANTED}\n"""\nnext: seen'
+
+    found = json.loads(redaction.text(json.dumps({"config": config, "worker": 3})))
+    assert PLANTED not in found["config"]
+    assert found["config"].endswith("\nnext: seen")
+
+
+def test_lines_below_a_secret_s_name_that_hold_fields_stay() -> None:
+    written = "secret:\n  name: qwen-admin\ntoken:\nuser: seen\nauth:\n  mode: none\n"
+
+    assert redaction.text(written) == written
+
+
+def test_each_value_of_several_lines_is_learned() -> None:
+    lists = f'api_keys: [{PLANTED}, "other-Secret"]\npassword = """\nthird-Secret\n"""\n'
+    known = redaction.learned([pod(env=[{"name": "CONFIG", "value": lists}])])
+
+    assert redaction.text(f"read {PLANTED} other-Secret third-Secret", known) == (
+        f"read {REMOVED} {REMOVED} {REMOVED}"
+    )
+
+
 def test_each_line_of_a_block_of_yaml_is_learned() -> None:
     config = f"token: |\n  {PLANTED}\n  another-Secret-Line\n"
     known = redaction.learned([pod(env=[{"name": "CONFIG", "value": config}])])
