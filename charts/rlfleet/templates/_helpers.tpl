@@ -163,7 +163,8 @@ the release's namespace: Kustomize moves objects into another, and changes no va
 -}}
 {{- range $index, $one := .Values.extraEnv -}}
 {{- if hasKey $settings $one.name -}}
-{{- fail (printf "extraEnv[%d].name: %s is a value of the chart; set that instead (helm show values)" $index $one.name) -}}
+{{- $value := ternary "fullnameOverride" "its value" (eq $one.name "RLFLEET_LEASE_NAME") -}}
+{{- fail (printf "extraEnv[%d].name: the chart sets %s; set %s instead (helm show values)" $index $one.name $value) -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $value := $settings }}

@@ -190,7 +190,11 @@ def test_without_images_helm_says_how_to_make_and_name_them(
         ),
         (
             "extraEnv: [{name: RLFLEET_POLL_SECONDS, value: '1'}]",
-            "extraEnv[0].name: RLFLEET_POLL_SECONDS is a value of the chart",
+            "extraEnv[0].name: the chart sets RLFLEET_POLL_SECONDS; set its value instead",
+        ),
+        (
+            "extraEnv: [{name: RLFLEET_LEASE_NAME, value: mine}]",
+            "extraEnv[0].name: the chart sets RLFLEET_LEASE_NAME; set fullnameOverride instead",
         ),
         ("rbac: null", "use --reset-then-reuse-values instead of --reuse-values"),
         ("operator: null", "the value operator is missing: null removed it"),
