@@ -149,6 +149,16 @@ class ObservedFleet:
         return int(self.raw["metadata"].get("generation", 0))
 
     @property
+    def deleted_at(self) -> str:
+        """When its deletion was requested; empty if it was not."""
+        return str(self.raw["metadata"].get("deletionTimestamp") or "")
+
+    @property
+    def finalizers(self) -> str:
+        """What keeps it while it is deleted, as a list of names."""
+        return ", ".join(self.raw["metadata"].get("finalizers") or ()) or "none"
+
+    @property
     def spec(self) -> RawObject:
         """Its spec."""
         return dict(self.raw.get("spec") or {})

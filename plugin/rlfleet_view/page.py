@@ -8,7 +8,7 @@ from rlfleet_view import progress, reasons
 from rlfleet_view.fleet import ConditionRow, ObservedFleet, RawObject, RolloutRow, WorkerRow
 from rlfleet_view.reasons import Reasons
 from rlfleet_view.tone import Tone, tone_of
-from rlfleet_view.verdict import SyncState, judged
+from rlfleet_view.verdict import SyncState, judged, summary
 
 ALERTS = ("Stalled", "Degraded", "EngineUntested", "Paused")
 """Conditions that say what to do about something, in this order."""
@@ -28,7 +28,7 @@ def page_of(fleet: ObservedFleet, known: Reasons) -> RawObject:
         "generation": fleet.generation,
         "state": found.state,
         "tone": _STATES.get(found.state, Tone.BUSY),
-        "summary": str(fleet.status.get("summary") or found.message),
+        "summary": summary(fleet),
         "alerts": _alerts(fleet, known),
         "facts": _facts(fleet),
         "rollout": None if rollout is None else _rollout(fleet, rollout),

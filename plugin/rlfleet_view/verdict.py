@@ -18,6 +18,8 @@ class SyncState(StrEnum):
     """The spec requests another version than the one waited for."""
     BEHIND = "Behind"
     """The operator is at work, or has not read the spec yet."""
+    DELETING = "Deleting"
+    """It is deleted, and kept by finalizers: the operator changes nothing more."""
 
 
 class Judged(NamedTuple):
@@ -34,6 +36,8 @@ def judged(fleet: ObservedFleet, version: str | None = None) -> Judged:
     Only what the operator wrote about the present spec counts: conditions of an earlier spec
     would end a wait before the operator has seen the change.
     """
+    if fleet.deleted_at:
+        return Judged(SyncState.DELETING, "Deleted", deletion(fleet))
     declared = fleet.spec.get("weightVersion")
     if version and declared and declared != version:
         message = f"spec.weightVersion is {declared}, not {version}"
@@ -49,6 +53,21 @@ def judged(fleet: ObservedFleet, version: str | None = None) -> Judged:
     if version and fleet.target != version:
         return _of_another(fleet, version)
     return _of_condition(fleet)
+
+
+def deletion(fleet: ObservedFleet) -> str:
+    """Return what keeps a fleet that is being deleted."""
+    return (
+        f"deleted at {fleet.deleted_at}, kept by finalizers: {fleet.finalizers};"
+        " the operator changes nothing more"
+    )
+
+
+def summary(fleet: ObservedFleet) -> str:
+    """Return the state in one line: the operator's own, but for what it does not write."""
+    found = judged(fleet)
+    told = "" if found.state is SyncState.DELETING else fleet.status.get("summary")
+    return str(told or found.message)
 
 
 def _of_another(fleet: ObservedFleet, version: str) -> Judged:

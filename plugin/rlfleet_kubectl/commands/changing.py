@@ -16,6 +16,7 @@ from rlfleet_view.fleet import ObservedFleet
 from rlfleet_view.verdict import Judged, SyncState, judged
 
 _STATUS = {SyncState.STALLED: Exit.STALLED, SyncState.SUPERSEDED: Exit.SUPERSEDED}
+_STATUS |= {SyncState.DELETING: Exit.FAILED}
 _SIZES = {"s": 1.0, "m": 60.0, "h": 3600.0}
 NO_STEP = -1
 

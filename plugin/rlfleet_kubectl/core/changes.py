@@ -10,6 +10,7 @@ from typing import Any
 
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow
+from rlfleet_view.verdict import deletion
 
 SpecFields = dict[str, Any]
 """Values by dotted path below spec; None removes the field."""
@@ -197,7 +198,12 @@ def promote(fleet: ObservedFleet) -> SpecChange:
 
 
 def operations(fleet: ObservedFleet, change: SpecChange) -> list[RawObject]:
-    """Return the JSON patch: first that the spec is still the one that was read."""
+    """Return the JSON patch: first that the spec is still the one that was read.
+
+    Raises PluginError for a fleet that is being deleted: it would have no effect.
+    """
+    if fleet.deleted_at:
+        raise PluginError(f"{fleet.name} was not changed: {deletion(fleet)}")
     held = {"op": "test", "path": "/metadata/generation", "value": fleet.generation}
     made: list[RawObject] = [held]
     parents: set[str] = set()

@@ -47,7 +47,9 @@ _DESCRIBES = (
 
 
 def actions(fleet: ObservedFleet, now: str) -> list[RawObject]:
-    """Return the buttons that fit a fleet now, as the page draws them."""
+    """Return the buttons that fit a fleet now, as the page draws them; none once it is deleted."""
+    if fleet.deleted_at:
+        return []
     return [
         {**asdict(one), "fields": [asdict(field) for field in one.fields if _asks(fleet, field)]}
         for one in _ALL

@@ -9,7 +9,7 @@ from rich.text import Text
 from rlfleet_kubectl.core.tree import style_of
 from rlfleet_view import progress
 from rlfleet_view.fleet import ObservedFleet, RawObject, RolloutRow, WorkerRow, age, moment
-from rlfleet_view.verdict import SyncState, judged
+from rlfleet_view.verdict import SyncState, judged, summary
 
 _STATE_STYLES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red"}
 
@@ -28,7 +28,7 @@ def fleets(found: Sequence[ObservedFleet], now: datetime, *, all_namespaces: boo
             fleet.target or "-",
             fleet.serving or "-",
             Text(state, _STATE_STYLES.get(state, "yellow")),
-            str(fleet.status.get("summary") or ""),
+            summary(fleet),
             age((now - created).total_seconds()),
         )
     return drawn

@@ -19,7 +19,7 @@ from rlfleet_view.fleet import (
 from rlfleet_view.page import ALERTS
 from rlfleet_view.reasons import Reasons
 from rlfleet_view.tone import Tone, tone_of
-from rlfleet_view.verdict import SyncState, judged
+from rlfleet_view.verdict import SyncState, judged, summary
 
 BAR = 24
 _STATES = {SyncState.SYNCED: "green", SyncState.STALLED: "bold red", SyncState.BEHIND: "yellow"}
@@ -61,8 +61,7 @@ def _head(fleet: ObservedFleet) -> Text:
     head.append(fleet.name, "bold")
     head.append(f"  {fleet.namespace}  ", "dim")
     head.append(found.state, _STATES.get(found.state, OTHERWISE))
-    summary = fleet.status.get("summary") or found.message
-    return head.append(f"  {summary}")
+    return head.append(f"  {summary(fleet)}")
 
 
 def _versions(fleet: ObservedFleet) -> Text:

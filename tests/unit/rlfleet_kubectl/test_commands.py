@@ -18,7 +18,7 @@ from rlfleet_kubectl.core import tables
 from rlfleet_kubectl.errors import Exit, PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet
-from tests.unit.rlfleet_view.recordings import fleet
+from tests.unit.rlfleet_view.recordings import fleet, with_deletion
 
 Printing = Callable[[ObservedFleet], None]
 
@@ -50,6 +50,15 @@ def test_a_wait_for_a_spec_that_says_so_already_is_no_success(
     done = CliRunner().invoke(rlf, ["resume", "qwen", "--wait", "--timeout", "1s"])
     assert isinstance(done.exception, PluginError)
     assert done.exception.status is expected
+
+
+def test_a_wait_for_a_fleet_that_is_being_deleted_ends(printing: Printing) -> None:
+    printing(with_deletion(fleet("waiting")))
+
+    done = CliRunner().invoke(rlf, ["wait", "qwen"])
+    assert isinstance(done.exception, PluginError)
+    assert done.exception.status is Exit.FAILED
+    assert "qwen deleting: Deleted: deleted at" in str(done.exception)
 
 
 def test_a_narrow_terminal_cuts_no_name_and_no_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,14 @@ def with_status(found: ObservedFleet, **status: Any) -> ObservedFleet:
     return ObservedFleet(found.raw | {"status": found.status | status})
 
 
+def with_deletion(found: ObservedFleet) -> ObservedFleet:
+    """Return the fleet as its deletion leaves it, which another's finalizer holds up."""
+    metadata = found.raw["metadata"]
+    held = {"deletionTimestamp": "2026-11-25T02:00:00Z", "finalizers": ["example.com/keep"]}
+    after = metadata | held | {"generation": metadata["generation"] + 1}
+    return ObservedFleet(found.raw | {"metadata": after})
+
+
 HALF_COPIED: dict[str, Any] = {
     "percent": 50,
     "totalBytes": 2 * 1024**3,

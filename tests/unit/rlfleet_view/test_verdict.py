@@ -3,8 +3,14 @@
 import pytest
 
 from rlfleet_view.fleet import ObservedFleet
-from rlfleet_view.verdict import SyncState, judged
-from tests.unit.rlfleet_view.recordings import HALF_COPIED, fleet, with_rollout, with_status
+from rlfleet_view.verdict import SyncState, judged, summary
+from tests.unit.rlfleet_view.recordings import (
+    HALF_COPIED,
+    fleet,
+    with_deletion,
+    with_rollout,
+    with_status,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +92,13 @@ def test_a_fleet_that_is_behind_says_what_it_waits_for() -> None:
 
     assert message.startswith("rollout 9 from step-3 to step-9: 2 of 2 workers left; ")
     assert message.count("/weights/step-9 does not exist") == 1
+
+
+@pytest.mark.parametrize("recorded", ["synced", "stalled", "waiting"])
+def test_a_fleet_that_is_kept_in_its_deletion_says_by_what(recorded: str) -> None:
+    found = with_deletion(fleet(recorded))
+
+    assert judged(found, "step-77").state is SyncState.DELETING
+    assert "kept by finalizers: example.com/keep; the operator" in judged(found).message
+    assert summary(found) == judged(found).message
+    assert summary(fleet(recorded)) == fleet(recorded).status["summary"]

@@ -47,12 +47,25 @@ def _unchanged_s(scene: FleetScene) -> float:
 
 def _of_spec(scene: FleetScene) -> Iterator[Finding]:
     fleet = scene.fleet
+    if fleet.deleted_at:
+        yield from _of_deletion(scene)
+        return
     if fleet.is_observed or _unchanged_s(scene) < _UNSEEN_S:
         return
     seen = int(fleet.status.get("observedGeneration", -1))
     said = f"got status about generation {seen}, expected {fleet.generation}: no operator read it"
     mend = f"{kubectl_in(scene.operator.namespace)} get deploy,lease,pods"
     yield error("NotObserved", scene.about, said, mend)
+
+
+def _of_deletion(scene: FleetScene) -> Iterator[Finding]:
+    """Yield what keeps a fleet that is being deleted; pods that end take a while."""
+    since = seconds_since(scene.fleet.deleted_at, scene.now) or 0.0
+    if since < _UNSEEN_S:
+        return
+    said = f"deleted {age(since)} ago, kept by finalizers: {scene.fleet.finalizers}"
+    mend = "see what each finalizer's controller waits for; foregroundDeletion waits for pods"
+    yield warning("DeletionHeld", scene.about, said, mend)
 
 
 def _of_condition(one: ConditionRow, scene: FleetScene, known: Reasons) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import yaml
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
 from rlfleet_kubectl.errors import PluginError
-from tests.unit.rlfleet_view.recordings import fleet, with_rollout, with_status
+from tests.unit.rlfleet_view.recordings import fleet, with_deletion, with_rollout, with_status
 
 ROOT = Path(__file__).resolve().parents[4]
 NOTHING = Described()
@@ -190,6 +190,13 @@ def test_what_was_patched_is_shown_field_by_field() -> None:
         "spec.rollout.paused: false -> true",
         "spec.weights.step: 1 -> none",
     ]
+
+
+def test_a_fleet_that_is_being_deleted_is_not_changed() -> None:
+    found = with_deletion(fleet("synced"))
+
+    with pytest.raises(PluginError, match="qwen was not changed: deleted at 2026-11-25T02:00:00Z"):
+        changes.operations(found, SpecChange({"weightVersion": "step-9"}))
 
 
 def test_every_field_that_a_command_writes_is_in_the_definition() -> None:

@@ -5,7 +5,7 @@ import pytest
 from rlfleet_kubectl.core import page_actions
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_view.fleet import ObservedFleet
-from tests.unit.rlfleet_view.recordings import fleet
+from tests.unit.rlfleet_view.recordings import fleet, with_deletion
 
 NOW = "2026-01-02T03:04:05Z"
 
@@ -31,6 +31,10 @@ def test_a_fleet_that_had_no_rollout_can_be_given_a_version() -> None:
     metadata = {"name": "new", "namespace": "rl"}
 
     assert buttons(ObservedFleet({"metadata": metadata, "spec": {}})) == ["set-version", "pause"]
+
+
+def test_a_fleet_that_is_being_deleted_has_no_buttons() -> None:
+    assert buttons(with_deletion(fleet("stalled"))) == []
 
 
 @pytest.mark.parametrize(

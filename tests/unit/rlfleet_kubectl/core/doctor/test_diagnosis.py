@@ -492,6 +492,18 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "get deploy,lease,pods",
     ),
     (
+        "a fleet that a finalizer keeps",
+        both(
+            in_fleet("metadata.generation", 8),
+            in_fleet("metadata.deletionTimestamp", "2026-11-25T02:00:00Z"),
+            in_fleet("metadata.finalizers", ["example.com/keep"]),
+        ),
+        W,
+        "DeletionHeld",
+        "kept by finalizers: example.com/keep",
+        "what each finalizer's controller waits for",
+    ),
+    (
         "a marker that is missing",
         said("Stalled", "CheckpointIncomplete"),
         E,
