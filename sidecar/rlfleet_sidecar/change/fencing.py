@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from rlfleet_contract.single_flight import SingleFlight
-from rlfleet_contract.worker.commands import BESIDE
+from rlfleet_contract.worker.commands import BESIDE, Verb
 from rlfleet_contract.worker.fence import Fence, Place
 from rlfleet_contract.worker.lora import LoadAdapterRequest, UnloadAdapterRequest
 from rlfleet_contract.worker.report import RejectedTrainer, Running, Target, WorkerReport
@@ -149,8 +149,20 @@ class Fencing:
             seen = self._journal.seen
             answer = judge_fence(seen, fence, digest, is_under_way=is_under_way)
             if answer is None and not is_under_way:
-                self._journal.receive(fence, digest)
+                self._receive(request, fence, digest)
             return answer
+
+    def _receive(self, request: AnyRequest, fence: Fence, digest: str) -> None:
+        """Record a command; one that the disk rejects is reported, since no answer is stored."""
+        try:
+            with about(request):
+                self._journal.receive(fence, digest)
+        except SidecarError as error:
+            if request.VERB is Verb.PREPARE:
+                self._journal.refused(error.problem())
+            elif request.VERB is not Verb.ADAPT:
+                self._journal.failed(error.problem())
+            raise
 
     async def _answer(self, request: AnyRequest) -> StoredAnswer:
         """Carry out a command; the answer to one with a fence is recorded."""

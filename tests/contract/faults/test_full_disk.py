@@ -17,7 +17,15 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Stage
 from tests.contract.conftest import ended, settled
 from tests.contract.faults.test_sidecar_restarts import bring
-from tests.contract.sidecar.test_time_to_live import EPOCH, LATE_S, TTL_S, beaten_s, lead, pause_led
+from tests.contract.sidecar.test_time_to_live import (
+    EPOCH,
+    FENCE,
+    LATE_S,
+    TTL_S,
+    beaten_s,
+    lead,
+    pause_led,
+)
 from tests.contract.subject import Subject
 from tests.contract.transcripts import PAUSE, RESUME, resume_refused, send, update
 from tests.fakes.worker import Worker
@@ -92,6 +100,44 @@ async def test_a_pause_that_cannot_be_noted_closes_nothing(
     freed(state)
     healed = await subject.ok(paths.UPDATE_WEIGHTS_PATH, subject.versions.second)
     assert (healed.proved, healed.failure) == (subject.versions.second, None)
+
+
+async def test_a_driver_s_prepare_that_cannot_be_recorded_is_reported_as_rejected(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    """Status would show a fleet that prepares, with no word of the disk."""
+    await bring(subject, Stage.OPEN)
+    common = {"operation": "rollout-7", "fence": FENCE | {"epoch": EPOCH, "sequence": 1}}
+    full()
+
+    version = subject.versions.second
+    problem = await subject.refused(Code.INTERNAL, paths.PREPARE_PATH, version, **common)
+
+    report = await fake.report()
+    assert (report.refusal, report.failure) == (problem, None)
+    assert (problem.operation, problem.retryable) == ("rollout-7", True)
+    assert "free space on the node's disk" in problem.message
+    freed(state)
+    healed = await subject.ok(paths.PREPARE_PATH, version, **common)
+    assert (healed.prepared, healed.refusal) == (version, None)
+
+
+async def test_a_driver_s_change_that_cannot_be_recorded_is_reported_as_failed(
+    fake: Worker, subject: Subject, full: Callable[[], None], state: Path
+) -> None:
+    await bring(subject, Stage.OPEN)
+    version = subject.versions.second
+    await subject.ok(paths.PREPARE_PATH, version)
+    common = {"operation": "rollout-7", "fence": FENCE | {"epoch": EPOCH, "sequence": 1}}
+    full()
+
+    problem = await subject.refused(Code.INTERNAL, paths.UPDATE_WEIGHTS_PATH, version, **common)
+
+    assert (await fake.report()).failure == problem
+    await demand_open(fake, subject)
+    freed(state)
+    healed = await subject.ok(paths.UPDATE_WEIGHTS_PATH, version, **common)
+    assert (healed.proved, healed.failure) == (version, None)
 
 
 async def test_a_pause_without_a_driver_ends_though_it_cannot_be_recorded(
