@@ -85,13 +85,14 @@ def of_operator(scene: Scene, release: str, now: datetime) -> Iterator[Finding]:
         mend = f"name its namespace by --operator-namespace, or {_INSTALL.format(scene.namespace)}"
         yield error("OperatorMissing", f"namespace {scene.namespace}", said, mend)
     for deployment in found:
-        yield from _of_deployment(deployment, release)
-        yield from _of_lease(deployment, scene, now)
+        unled = [*_of_lease(deployment, scene, now)]
+        yield from _of_deployment(deployment, release, is_led=not unled)
+        yield from unled
     for pod in scene.of("pods"):
         yield from pods.of_pod(pod, scene, now)
 
 
-def _of_deployment(raw: RawObject, release: str) -> Iterator[Finding]:
+def _of_deployment(raw: RawObject, release: str, *, is_led: bool) -> Iterator[Finding]:
     about, command = named("deployment", raw), kubectl_in(raw["metadata"]["namespace"])
     name = raw["metadata"]["name"]
     wanted = int((raw.get("spec") or {}).get("replicas", 1))
@@ -102,7 +103,9 @@ def _of_deployment(raw: RawObject, release: str) -> Iterator[Finding]:
             "OperatorScaledToZero", about, said, f"{command} scale deploy {name} --replicas=2"
         )
     elif ready == 0:
-        said = f"got 0 of {wanted} replicas ready: no fleet is reconciled"
+        # As on a node whose kubelet is lost: the process still leads.
+        so = "fleet API and metrics are not reached" if is_led else "no fleet is reconciled"
+        said = f"got 0 of {wanted} replicas ready: {so}"
         mend = f"see its pods, then {command} logs deploy/{name}"
         yield error("OperatorNotReady", about, said, mend)
     elif ready < wanted:

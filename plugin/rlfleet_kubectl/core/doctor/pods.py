@@ -18,6 +18,8 @@ _OOM = "OOMKilled"
 _UNSCHEDULABLE = "Unschedulable"
 _LATE_S = 120.0
 """How long after its grace period a pod that is deleted counts as stuck."""
+_UNSEEN_S = 30.0
+"""How long a pod with ready containers is not ready before its node counts as lost."""
 _RECENT_S = 3600.0
 """For so long a container's restart is worth a warning."""
 _OFTEN = 3
@@ -59,6 +61,7 @@ def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
         )
         return
     yield from _unscheduled(status, about)
+    yield from _of_node(pod, about, now)
     yield from _not_mounted(pod, space, about)
     for container in _containers(status):
         yield from _of_container(container, pod, command, now)
@@ -90,6 +93,21 @@ def _unscheduled(status: RawObject, about: str) -> Iterator[Finding]:
             fits = (mend for word, mend in _WAYS_TO_A_NODE if word in said)
             mend = next(fits, "free or add a node that fits spec.engine and spec.template")
             yield error(_UNSCHEDULABLE, about, f"no node takes it: {said}", mend)
+
+
+def _of_node(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
+    """Yield a pod that only Kubernetes calls not ready: its node no longer reports it."""
+    spec = pod.get("spec") or {}
+    conditions = {one["type"]: one for one in (pod.get("status") or {}).get("conditions") or ()}
+    gates = [gate["conditionType"] for gate in spec.get("readinessGates") or ()]
+    expected = {"Ready": "False"} | dict.fromkeys(("ContainersReady", *gates), "True")
+    found = [conditions.get(kind, {}) for kind in expected]
+    # A kubelet needs a moment from the last gate to Ready.
+    since = min(seconds_since(one.get("lastTransitionTime"), now) or 0.0 for one in found)
+    if [one.get("status") for one in found] == [*expected.values()] and since > _UNSEEN_S:
+        node = spec.get("nodeName", "its node")
+        said = f"out of traffic, though its containers are ready: node {node} may be lost"
+        yield error("PodNotReady", about, said, f"kubectl describe node {node}; mend its kubelet")
 
 
 def waits_for_claim(one: Finding) -> bool:

@@ -71,6 +71,21 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def unready(since: str, **others: str) -> Change:
+    """Have Kubernetes call a pod not ready that has its gate and its containers."""
+    states = {"ContainersReady": "True", "rlfleet.dev/WeightsReady": "True"} | others
+
+    def change(cluster: Cluster) -> None:
+        cluster.pod["spec"]["nodeName"] = "gpu-1"
+        cluster.pod["spec"]["readinessGates"] = [{"conditionType": "rlfleet.dev/WeightsReady"}]
+        cluster.pod["status"]["conditions"] = [
+            {"type": kind, "status": state, "lastTransitionTime": "2026-11-25T01:00:00Z"}
+            for kind, state in states.items()
+        ] + [{"type": "Ready", "status": "False", "lastTransitionTime": since}]
+
+    return change
+
+
 def unscheduled(message: str) -> Change:
     def change(cluster: Cluster) -> None:
         cluster.pod["status"] = {
@@ -302,6 +317,30 @@ SHOWN: list[tuple[str, Change, Severity, str, str, str]] = [
         "OperatorNotReady",
         "0 of 1",
         "logs deploy/plugin",
+    ),
+    (
+        "a leader that Kubernetes calls not ready",
+        replicas(readyReplicas=0),
+        E,
+        "OperatorNotReady",
+        "fleet API and metrics are not reached",
+        "logs deploy/plugin",
+    ),
+    (
+        "none ready, and no leader",
+        both(replicas(readyReplicas=0), lease(renewTime="2026-11-25T02:50:00.000000Z")),
+        E,
+        "OperatorNotReady",
+        "no fleet is reconciled",
+        "logs deploy/plugin",
+    ),
+    (
+        "a worker of a lost node",
+        unready("2026-11-25T02:50:00Z"),
+        E,
+        "PodNotReady",
+        "node gpu-1 may be lost",
+        "kubectl describe node gpu-1",
     ),
     (
         "one of two ready",
@@ -853,6 +892,12 @@ HARMLESS: list[tuple[str, Change]] = [
     ),
     ("an operator of all namespaces", setting("RLFLEET_NAMESPACES", "")),
     ("one of several namespaces", setting("RLFLEET_NAMESPACES", "rl, plugin")),
+    ("a pod that is about to be ready", unready("2026-11-25T02:52:15Z")),
+    (
+        "a pod whose weights are not proved",
+        unready("2026-11-25T02:50:00Z", **{"rlfleet.dev/WeightsReady": "False"}),
+    ),
+    ("a pod that starts", unready("2026-11-25T02:50:00Z", ContainersReady="False")),
     ("a clock that is 20 s ahead", lease(renewTime="2026-11-25T02:52:10.000000Z")),
     ("a restart of long ago", ended("engine", "Error", 1, at="2026-11-25T01:00:00Z")),
     ("a container of the user's that ended well", ended_of_users),
