@@ -203,10 +203,12 @@ def _first_complaint(world: World) -> str:
     return _first_of((w for w in world.exceptional if not (w.pod and w.pod.ready)), world)
 
 
-def _why_late(world: World) -> str:
-    """Return the same, else why a worker with traffic cannot change: its sidecar is silent."""
+def _why_late(world: World, rollout: Rollout | None) -> str:
+    """Return the same, else why one with traffic does not change: it is silent, or it failed."""
     silent = (w for w in world.exceptional if w.silence)
-    return _first_complaint(world) or _first_of(silent, world)
+    operation = operation_of(rollout)
+    failed = (w for w in world.exceptional if w.failure_in(operation))
+    return _first_complaint(world) or _first_of(silent, world) or _first_of(failed, world)
 
 
 def _first_of(workers: Iterable[Worker], world: World) -> str:
@@ -224,7 +226,7 @@ def _synced(
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
         return ConditionVerdict(SYNCED, "Proved", message)
-    reason, complaint = _why_behind(world, rollout, stalled), _why_late(world)
+    reason, complaint = _why_behind(world, rollout, stalled), _why_late(world, rollout)
     return ConditionVerdict(SYNCED, reason, message + complaint, is_true=False)
 
 
@@ -336,7 +338,7 @@ def _overdue(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
     message = (
         f"rollout {rollout.id} to {rollout.to} has not ended within {deadline} s"
         f" (rollout.progressDeadlineSeconds): {done} of {len(world.desired)} workers"
-        f" proved it{_why_late(world)}"
+        f" proved it{_why_late(world, rollout)}"
     )
     return ConditionVerdict(STALLED, "ProgressDeadlineExceeded", message)
 

@@ -203,6 +203,30 @@ def test_a_fleet_is_behind_because_its_sidecars_do_not_answer(late_s: float) -> 
         assert found["Stalled"].message.endswith("; qwen-0: 0: ConnectTimeout")
 
 
+@pytest.mark.parametrize("late_s", [0.0, 1e6])
+def test_a_fleet_is_behind_because_a_worker_fails_to_change_and_serves_on(late_s: float) -> None:
+    """As with a request that a pause of mode Wait awaits, or on a full disk."""
+    failed = worker(1, failure=problem(Code.PAUSE_FAILED))
+    seen = world(worker(0, proved="step-2"), failed, **TO_2)
+
+    found = conditions_of(replace(seen, moment=MOMENT + late_s))
+
+    assert found["WeightsSynced"].message.endswith(
+        "1 of 2 workers proved step-2; qwen-1: PauseFailed: why"
+    )
+    assert found["Ready"].is_true
+    if late_s:
+        assert found["Stalled"].message.endswith("; qwen-1: PauseFailed: why")
+
+
+def test_a_failure_in_an_earlier_rollout_is_not_why_a_fleet_is_behind() -> None:
+    failed = worker(0, failure=problem(Code.PAUSE_FAILED, operation="rollout-0"))
+
+    found = conditions_of(world(failed, **TO_2))
+
+    assert found["WeightsSynced"].message == "0 of 1 workers proved step-2"
+
+
 def test_a_worker_without_traffic_is_named_before_a_silent_one() -> None:
     broken_one = broken(1, failure=problem(Code.PROOF_FAILED, "step-1"))
 
