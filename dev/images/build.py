@@ -17,6 +17,9 @@ from dev.node import cluster, store
 from dev.python import packages
 from dev.steps import Step
 
+FORGET_HOST = 'rm "$1/etc/hostname" "$1/etc/resolv.conf"'
+"""mmdebstrap's hook: it copies both files of the machine that builds into the root."""
+
 
 def make() -> None:
     """Build and load, or say how to build and push for a cluster that is not ours."""
@@ -115,7 +118,8 @@ def _build(image: Image, *more: str, epoch: int | None = None) -> None:
 
 def _make_debian(root: Path, epoch: int | None) -> None:
     include = f"--include={','.join(names.DEBIAN_PACKAGES)}"
-    argv = ["mmdebstrap", "--variant=minbase", include, names.DEBIAN_RELEASE, str(root)]
+    hook = f"--customize-hook={FORGET_HOST}"
+    argv = ["mmdebstrap", "--variant=minbase", include, hook, names.DEBIAN_RELEASE, str(root)]
     env = {"SOURCE_DATE_EPOCH": str(epoch)} if epoch is not None else {}
     cache.call(argv, "image-mmdebstrap", env=env)
 
