@@ -8,6 +8,7 @@ from pathlib import Path
 
 DPKG = "var/lib/dpkg/status"
 PYTHON = r".*\.dist-info/METADATA"
+LAYER = "layer"
 _REMOVED = re.compile(r"(.*/)?\.wh\.([^/]+)")
 _EMPTIED = ".wh..opq"
 
@@ -17,12 +18,26 @@ def read(archive: Path, patterns: Iterable[str]) -> dict[str, str]:
     wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
     found: dict[str, str] = {}
     with tarfile.open(archive) as outer:
-        (top,) = json.loads(_text(outer, "index.json"))["manifests"]
-        manifest = json.loads(_text(outer, _path(top["digest"])))
-        for layer in manifest["layers"]:
-            with tarfile.open(fileobj=outer.extractfile(_path(layer["digest"]))) as files:
-                _apply(files, wanted, found)
+        for blob, digest in blobs(outer).items():
+            if blob.startswith(LAYER):
+                with layer(outer, digest) as files:
+                    _apply(files, wanted, found)
     return found
+
+
+def blobs(outer: tarfile.TarFile) -> dict[str, str]:
+    """Return the digest of each part of the image: manifest, config, and layers in order."""
+    (top,) = json.loads(_text(outer, "index.json"))["manifests"]
+    manifest = json.loads(_text(outer, _path(top["digest"])))
+    held = {"manifest": top["digest"], "config": manifest["config"]["digest"]}
+    for number, one in enumerate(manifest["layers"], 1):
+        held[f"{LAYER} {number}"] = one["digest"]
+    return held
+
+
+def layer(outer: tarfile.TarFile, digest: str) -> tarfile.TarFile:
+    """Open a layer."""
+    return tarfile.open(fileobj=outer.extractfile(_path(digest)))
 
 
 def _apply(files: tarfile.TarFile, wanted: re.Pattern[str], found: dict[str, str]) -> None:
