@@ -164,6 +164,12 @@ def anew(image: Image, path: Path, epoch: int, built: set[str]) -> None:
     _pack(image, path)
 
 
+def forget(built: set[str]) -> None:
+    """Free the gigabytes of images that are archives now, and of their bases."""
+    with cache.lock("buildah"):
+        _buildah("forget", "rmi", "--force", *sorted(built))
+
+
 def _built() -> set[str]:
     if not shutil.which("buildah"):
         return set()

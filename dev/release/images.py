@@ -27,6 +27,7 @@ def make(folder: Path, epoch: int) -> list[Path]:
         path = folder / f"rlfleet-{title}-{number}.oci.tar"
         build.anew(own, path, epoch, built)
         paths.append(path)
+    build.forget(built)
     return paths
 
 
