@@ -5,8 +5,9 @@ import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dev import plugin, target
+from dev import environment, plugin, target
 from dev.release import chart, distribution, images, provenance, sbom, version
 from dev.release.signing import Key
 from dev.steps import Step
@@ -69,7 +70,7 @@ def _sign(folder: Path, plan: Plan) -> str:
     """Write provenance, checksums and, with a key, what proves both."""
     artefacts = sorted(folder.iterdir())
     title = f"rlfleet-{version.current()}.provenance.json"
-    statement = provenance.statement(artefacts, plan.commit, {"images": plan.with_images})
+    statement = provenance.statement(artefacts, plan.commit, _parameters(plan))
     if plan.key is None:
         (folder / title).write_bytes(statement)
     else:
@@ -81,6 +82,13 @@ def _sign(folder: Path, plan: Plan) -> str:
         return "not signed"
     (folder / f"{SUMS}.sig").write_text(plan.key.sign_as_text(sums.encode()) + "\n")
     return f"{len(artefacts)} files"
+
+
+def _parameters(plan: Plan) -> dict[str, Any]:
+    """Return what a releaser has chosen, without which nobody makes the same bytes."""
+    uri = environment.variable("PLUGIN_URI")
+    chosen = {"PLUGIN_URI": uri} if uri else {}
+    return {"images": plan.with_images, "SOURCE_DATE_EPOCH": plan.epoch, **chosen}
 
 
 def sha256(path: Path) -> str:

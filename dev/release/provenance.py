@@ -1,7 +1,7 @@
 """Where a release comes from: an in-toto statement with a SLSA v1 predicate.
 
 It says what was built from which commit, by which command, with which locked inputs. It names no
-time and no machine, so that the same commit makes the same statement.
+time of its own and no machine, so that the same commit makes the same statement.
 """
 
 import hashlib

@@ -26,6 +26,7 @@ from dev.release.signing import Key
 
 pytestmark = pytest.mark.integration
 NUMBER = version.current()
+URI = "https://releases.example/kubectl-rlf.tar.gz"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -36,9 +37,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         1_700_000_000, COMMIT, Key(ec.generate_private_key(ec.SECP256R1())), with_images=False
     )
     one, other = (tmp_path_factory.mktemp("release") for _ in range(2))
-    for folder in (one, other):
-        for step in contents.make_steps(folder, plan):
-            step.act()
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("PLUGIN_URI", URI)
+        for folder in (one, other):
+            for step in contents.make_steps(folder, plan):
+                step.act()
     return one, other
 
 
@@ -93,9 +96,22 @@ def test_provenance_names_the_commit_and_every_artefact(release: Path) -> None:
     said = json.loads(Envelope.from_dict(held).payload)
     artefacts = {one["name"] for one in said["subject"]}
 
+    assert said["predicate"]["buildDefinition"]["externalParameters"] == {
+        "command": "make release",
+        "images": False,
+        "SOURCE_DATE_EPOCH": 1_700_000_000,
+        "PLUGIN_URI": URI,
+    }
     assert COMMIT in json.dumps(said["predicate"]["buildDefinition"]["resolvedDependencies"])
     assert f"rlfleet-{NUMBER}.tgz" in artefacts
     assert {f"rlfleet-{NUMBER}-py3-none-any.whl", "kubectl-rlf"} < artefacts
+
+
+def test_krew_s_manifest_names_the_archive_and_its_address(release: Path) -> None:
+    (platform,) = yaml.safe_load((release / "rlf.yaml").read_text())["spec"]["platforms"]
+
+    assert platform["uri"] == URI
+    assert platform["sha256"] == digests(release)["kubectl-rlf.tar.gz"]
 
 
 def test_helm_installs_the_packaged_chart(release: Path) -> None:
