@@ -59,6 +59,7 @@ def _write_layout(folder: Path, package: bytes) -> None:
         "config": archive.put(folder, json.dumps(about).encode(), CONFIG),
         "layers": [archive.put(folder, package, CONTENT)],
         "annotations": {
+            **about["annotations"],
             "org.opencontainers.image.title": about["name"],
             "org.opencontainers.image.version": about["version"],
             "org.opencontainers.image.description": about["description"],

@@ -20,7 +20,7 @@ from securesystemslib.dsse import Envelope
 from spdx_tools.spdx.parser.parse_anything import parse_file
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from dev.release import contents, version
+from dev.release import chart, contents, image_files, version
 from dev.release.__main__ import digests
 from dev.release.signing import Key
 
@@ -130,6 +130,19 @@ def test_the_chart_s_artefact_holds_the_package(release: Path) -> None:
         held = blobs[hashlib.sha256(package).hexdigest()]
         assert held is not None
         assert held.read() == package
+
+
+def test_the_chart_s_artefact_has_the_annotations_that_helm_push_gives_it(release: Path) -> None:
+    with tarfile.open(release / f"rlfleet-chart-{NUMBER}.oci.tar") as archive:
+        digest = image_files.blobs(archive)["manifest"].removeprefix("sha256:")
+        held = archive.extractfile(f"blobs/sha256/{digest}")
+        assert held is not None
+        found = json.load(held)["annotations"]
+    said = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())["annotations"]
+
+    named = {f"org.opencontainers.image.{key}" for key in ("title", "version", "description")}
+    assert set(found) == set(said) | named
+    assert {key: found[key] for key in said} == said
 
 
 def test_the_wheel_installs_and_its_programs_name_the_version(
