@@ -14,6 +14,7 @@ that moment; it is not rewritten again.
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from rlfleet_contract import paths
 from rlfleet_engine.asgi import Scope, Send, answer, error_of, refuse, refuse_websocket
@@ -137,7 +138,8 @@ class Safety:
             if gate.is_refusing:
                 await turned_away(send)
                 return
-            with gate.passing():
+            # A change waits only for requests that compute, and others never end under load.
+            with gate.passing() if computes else nullcontext():
                 shaped = shaped or await self._shaper.shaped(scope, await held.body(limit))
                 # The gate may have closed while the body arrived or was rewritten.
                 if gate.is_open or not computes:

@@ -9,6 +9,8 @@ class Behaviour:
 
     token_s: float = 0
     """How long a token takes."""
+    late: int = 0
+    """How many requests more reach the core only after its next pause, as long prompts do."""
     ranks: int = 1
     engines: int = 1
     """Data-parallel ones, of which the reports are the first one's."""

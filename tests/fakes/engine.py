@@ -72,6 +72,7 @@ class FakeEngine:
         """How many it has generated."""
         self.waiting = 0
         """How many requests its metrics say are waiting."""
+        self._held: set[Generation] = set()
         self._rankless: Gate | None = None
         """That of the boot in which a rank has died."""
         self.boot()
@@ -172,7 +173,8 @@ class FakeEngine:
             Generation(tokens, index, adapter, known_as=known_as, choices=choices)
             for index in range(choices * copies)
         ]
-        await self._unpaused()
+        await self._arrives()
+        await self._unpaused(generations)
         if await self._fails(send):
             return
         asked = self._asked(route, body, adapter)
@@ -192,10 +194,22 @@ class FakeEngine:
                 self._idle.set()
         self.served.append(self.weights.exact[:12])
 
-    async def _unpaused(self) -> None:
+    async def _arrives(self) -> None:
+        if not self.behaviour.late:
+            return
+        self.behaviour = replace(self.behaviour, late=self.behaviour.late - 1)
+        pauses = self.pauses
+        while self.pauses == pauses:  # noqa: ASYNC110 - another request pauses
+            await asyncio.sleep(0.01)
+
+    async def _unpaused(self, generations: list[Generation]) -> None:
         self.queued += self.paused is not None
-        while self.paused is not None:
-            await self._running.wait()
+        self._held.update(generations)
+        try:
+            while self.paused is not None and not any(one.aborted for one in generations):
+                await self._running.wait()
+        finally:
+            self._held.difference_update(generations)
 
     async def _fails(self, send: Send) -> bool:
         if self.behaviour.dies_in_probe:
@@ -295,7 +309,7 @@ class FakeEngine:
         self.paused = mode
         self.pauses += 1
         if mode == "abort":
-            for generation in self._active:
+            for generation in self._active | self._held:
                 generation.aborted = True
         # Frozen requests wake up, and wait again unless they have ended.
         self._running.set()

@@ -6,6 +6,7 @@ one after; and that every failure of a reload or a proof leads to DOUBT.
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from functools import partial
 
@@ -43,6 +44,8 @@ _UNDO_S = 30.0
 _PRESENT_S = 30.0
 _ENDING_LOOKS = 5
 _ENDING_S = 0.3
+_LATE_S = 1.0
+_LATE_LOOK_S = 0.01
 _log = logging.getLogger(__name__)
 
 
@@ -103,6 +106,21 @@ class Steps:
         self._journal.move(StageEvent.PAUSING, operation=request.operation)
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             await self._keeper.close(self._boot)
+            await self._engine.pause(request.mode, request.kv_cache)
+            if request.mode is not PauseMode.KEEP and self._journal.state.stage is Stage.PAUSED:
+                await self._end_late(request)
+
+    async def _end_late(self, request: PauseRequest) -> None:
+        """End the requests that had passed the gate, and reached the core only after its pause.
+
+        The core holds them, and would compute them after the resume: with other weights than the
+        version that their replies name. One whose body or media arrive later stays.
+        """
+        deadline = time.monotonic() + _LATE_S
+        while (await self._engine.gate()).in_flight and time.monotonic() < deadline:
+            if request.mode is PauseMode.WAIT:
+                await self._engine.resume()
+            await asyncio.sleep(_LATE_LOOK_S)
             await self._engine.pause(request.mode, request.kv_cache)
 
     async def flush(self, request: FlushRequest) -> None:
