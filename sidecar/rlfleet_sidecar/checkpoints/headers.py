@@ -33,9 +33,11 @@ _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 _TRAINER_STATE = re.compile(
     r"(optimizer|scheduler|sampler)(_\d+)?\.(pt|bin)|scaler\.pt|rng_state(_\d+)?\.pth"
     r"|(random_states|custom_checkpoint)_\d+\.pkl|training_args\.bin|zero_to_fp32\.py"
+    r"|spk_dict\.pt"
 )
 """Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
-order to resume. They hold no weights, and nothing here or in the engine opens them."""
+order to resume, and the voices of Qwen2.5-Omni, without which transformers loads no checkpoint
+of it. They hold no weights, and nothing here or in the engine opens them."""
 _ADAPTER = "lora_adapter"
 """verl's model_merger writes here what was trained, and the base model's weights next to it."""
 _MAX_JSON_BYTES = 64 * 1024 * 1024
