@@ -1,7 +1,7 @@
 """Makes a model's files."""
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,19 @@ from safetensors.torch import load_file, save_file
 from rlfleet_contract.worker.selftest import kind_of
 from rlfleet_engine.reload import perturb
 from rlfleet_sidecar.proof.selftest import FAR
-from zoo import forms, processor, quantised
+from zoo import forms, processor, quantised, written
 
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text())
 MODELS: Mapping[str, Mapping[str, Any]] = TABLE["models"]
 _SPREAD = 0.02
+_FURTHER: Mapping[str, Callable[[Path, Any], None]] = {
+    "turned": lambda at, _: forms.turn(at),
+    "renamed": forms.rename,
+    "own_head": lambda at, _: forms.say_tied(at),
+    "quantised": quantised.write,
+    "processor": processor.write,
+}
+"""What is done to a model's files, by its key in the table."""
 
 
 def config_of(entry: Mapping[str, Any]) -> Any:
@@ -31,32 +39,32 @@ def config_of(entry: Mapping[str, Any]) -> Any:
 
 
 def base(name: str, seed: int, at: Path) -> Path:
-    """Write a random model whose every tensor has content of its own, as transformers saves it."""
+    """Write a random model whose every tensor has content of its own, as its files are."""
     entry = MODELS[name]
+    if "written" in entry:
+        written.write(at, entry["written"], seed)
+    else:
+        _made(entry, seed).save_pretrained(at)
+    if "drafter" in entry:
+        forms.add_drafter(at, seed)
+    for key, further in _FURTHER.items():
+        if key in entry:
+            further(at, entry[key])
+    return at
+
+
+def _made(entry: Mapping[str, Any], seed: int) -> Any:
     torch.manual_seed(seed)
     model = getattr(transformers, _class(entry)).from_config(config_of(entry))
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.add_(torch.randn_like(tensor) * _SPREAD)
-    model.to(torch.bfloat16).save_pretrained(at)
-    if entry.get("turned"):
-        forms.turn(at)
-    if "renamed" in entry:
-        forms.rename(at, entry["renamed"])
-    if entry.get("own_head"):
-        forms.say_tied(at)
-    if entry.get("drafter"):
-        forms.add_drafter(at, seed)
-    if "quantised" in entry:
-        quantised.write(at, entry["quantised"])
-    if "processor" in entry:
-        processor.write(at, entry["processor"])
-    return at
+    return model.to(torch.bfloat16)
 
 
 def state_of(name: str, at: Path) -> dict[str, Any]:
     """Return the state dict of a checkpoint as transformers holds it: a trainer's own names."""
-    if MODELS[name].keys() & {"quantised", "drafter", "own_head"}:
+    if MODELS[name].keys() & {"quantised", "drafter", "own_head", "written"}:
         return forms.tensors_of(at)
     kind = getattr(transformers, _class(MODELS[name]))
     model = kind.from_pretrained(at, dtype=torch.bfloat16)

@@ -1,0 +1,58 @@
+"""Files of a model that transformers has no class for: its code comes with its weights.
+
+The names are those of its maker's files; the table says the shape of each.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from zoo import forms
+
+_MODULE = "configuration_zoo"
+_CLASS = """from transformers import PretrainedConfig
+
+
+class Config(PretrainedConfig):
+    model_type = {!r}
+"""
+_SPREAD = 0.05
+_NORM = "norm.weight"
+
+
+def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
+    """Write a model: ``config``, ``counts`` of what is numbered, ``tensors`` with their shapes."""
+    at.mkdir()
+    random = torch.Generator().manual_seed(seed)
+    made = {
+        name: _made(name, shape, random)
+        for pattern, shape in wanted["tensors"].items()
+        for name in _numbered(pattern, wanted["counts"])
+    }
+    save_file(made, at / "model.safetensors", forms.META)
+    config = dict(wanted["config"])
+    (at / f"{_MODULE}.py").write_text(_CLASS.format(config["model_type"]))
+    config["auto_map"] = {"AutoConfig": f"{_MODULE}.Config"}
+    (at / "config.json").write_text(json.dumps(config))
+
+
+def _numbered(pattern: str, counts: Mapping[str, Any]) -> list[str]:
+    """Return the names for a pattern with letters of ``counts`` as parts."""
+    parts = [_values(counts.get(part), part) for part in pattern.split(".")]
+    return [".".join(one) for one in itertools.product(*parts)]
+
+
+def _values(count: Any, part: str) -> list[str]:
+    if count is None:
+        return [part]
+    return [str(number) for number in (range(count) if isinstance(count, int) else count)]
+
+
+def _made(name: str, shape: list[int], random: torch.Generator) -> Any:
+    tensor = torch.randn(shape, generator=random) * _SPREAD
+    return (tensor + name.endswith(_NORM)).to(torch.bfloat16)
