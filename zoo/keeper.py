@@ -24,6 +24,7 @@ _FURTHER: Mapping[str, Callable[[Path, Any], None]] = {
     "own_head": lambda at, _: forms.say_tied(at),
     "quantised": quantised.write,
     "processor": processor.write,
+    "voices": lambda at, _: torch.save({}, at / "spk_dict.pt"),
 }
 """What is done to a model's files, by its key in the table."""
 
@@ -72,7 +73,8 @@ def state_of(name: str, at: Path) -> dict[str, Any]:
 
 
 def _class(entry: Mapping[str, Any]) -> str:
-    return "AutoModelForImageTextToText" if "text" in entry else "AutoModelForCausalLM"
+    pictures = "AutoModelForImageTextToText" if "text" in entry else "AutoModelForCausalLM"
+    return str(entry.get("class", pictures))
 
 
 def change(base: Path, at: Path, kinds: Collection[str]) -> None:
