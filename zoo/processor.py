@@ -19,9 +19,15 @@ _LINES = 4
 
 
 def write(at: Path, wanted: Mapping[str, Any]) -> None:
-    """Write what a model wants: a class of transformers, those of its parts, and its tokens."""
+    """Write what a model wants: a class of transformers, those of its parts, and its tokens.
+
+    Without a class vLLM has the processor, and wants a tokenizer alone.
+    """
     parts = {name: _made(wanted[part]) for part, name in _PARTS.items() if part in wanted}
     tokenizer = _tokenizer(wanted.get("tokens", ()), wanted.get("named", {}))
+    if "config" not in wanted:
+        tokenizer.save_pretrained(at)
+        return
     made = getattr(transformers, wanted["config"])(
         tokenizer=tokenizer, **parts, **wanted.get("with", {})
     )

@@ -15,11 +15,21 @@ from safetensors.torch import save_file
 from zoo import forms
 
 _MODULE = "configuration_zoo"
-_CLASS = """from transformers import PretrainedConfig
+_CLASS = """from transformers import AutoConfig, PretrainedConfig
+
+
+class Part(PretrainedConfig):
+    pass
 
 
 class Config(PretrainedConfig):
     model_type = {!r}
+
+    def __init__(self, llm_config=None, vision_config=None, **more):
+        if llm_config is not None:
+            self.llm_config = AutoConfig.for_model(**llm_config)
+            self.vision_config = Part(**vision_config)
+        super().__init__(**more)
 """
 _SPREAD = 0.05
 _NORM = "norm.weight"
