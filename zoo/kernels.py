@@ -1,16 +1,22 @@
 """Computes in torch what vLLM's build for this processor has no kernel for.
 
-Quantised weights can be reloaded on any processor then. What is tested is how a model loads and
-changes its weights; the kernels of a GPU are not.
+Quantised weights can be reloaded on any processor then, and experts that a sigmoid selects. What
+is tested is how a model loads and changes its weights; the kernels of a GPU are not.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from vllm import _custom_ops as ops
 from vllm.model_executor.kernels.linear.scaled_mm.cpu import CPUFp8BlockScaledMMKernel
 from vllm.model_executor.layers.fused_moe.experts import cpu_moe
+
+try:
+    from vllm.model_executor.layers.fused_moe.router.cpu_router import CPURouter
+except ImportError:  # an older release, which routes elsewhere
+    CPURouter = None
 
 _FP8 = torch.float8_e4m3fn
 _BITS, _NIBBLES, _BLOCK = 4, 8, 16
@@ -22,6 +28,8 @@ def use() -> None:
     if not hasattr(torch.ops._C, "cpu_gemm_wna16"):  # noqa: SLF001 - where torch has the kernels
         vars(ops).update(cpu_gemm_wna16=_multiplied)
     vars(ops).update(scaled_fp8_quant=_to_fp8)
+    if CPURouter is not None:
+        CPURouter.__init__ = _Grouping(CPURouter.__init__)
     if not torch.cpu._is_amx_tile_supported():  # noqa: SLF001 - as vLLM asks
         linear, experts = CPUFp8BlockScaledMMKernel, cpu_moe.CPUExpertsFp8
         linear.is_supported = _yes
@@ -29,6 +37,23 @@ def use() -> None:
         linear.process_weights_after_loading = _leave
         linear.apply_weights = _multiplied_by_blocks
         vars(cpu_moe).update(prepare_fp8_moe_layer_for_cpu=_both, fused_experts_cpu=_experts)
+
+
+class _Grouping:
+    """Makes one group of experts where there is none: a processor has sigmoid for groups only."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+
+    def __get__(self, router: Any, kind: Any) -> Any:
+        """Return this as a method."""
+        return partial(self, router)
+
+    def __call__(self, router: Any, *arguments: Any, **named: Any) -> None:
+        self._make(router, *arguments, **named)
+        is_plain = not router.use_grouped_topk and router.custom_routing_function is None
+        if is_plain and router.scoring_func == "sigmoid":
+            router.use_grouped_topk, router.num_expert_group, router.topk_group = True, 1, 1
 
 
 def _yes(_capability: int | None = None) -> tuple[bool, str | None]:

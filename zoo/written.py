@@ -46,8 +46,9 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
     }
     save_file(made, at / "model.safetensors", forms.META)
     config = dict(wanted["config"])
-    (at / f"{_MODULE}.py").write_text(_CLASS.format(config["model_type"]))
-    config["auto_map"] = {"AutoConfig": f"{_MODULE}.Config"}
+    if wanted.get("has_code", True):
+        (at / f"{_MODULE}.py").write_text(_CLASS.format(config["model_type"]))
+        config["auto_map"] = {"AutoConfig": f"{_MODULE}.Config"}
     (at / "config.json").write_text(json.dumps(config))
 
 
