@@ -139,6 +139,13 @@ def rooms(model: Any) -> list[int]:
     return [*found.values()]
 
 
+def recorded(model: Any) -> Iterator[Any]:
+    """Yield all tensors of a model as vLLM recorded them at their creation."""
+    for layer in model.modules():
+        for forms in LAYERWISE_INFO[layer].restore_metadata if layer in LAYERWISE_INFO else ():
+            yield from forms.values()
+
+
 class _Bare:
     """A model without the layers that LoRA wraps around its own, as at its boot.
 

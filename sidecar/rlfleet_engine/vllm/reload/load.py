@@ -10,6 +10,7 @@ from typing import Any
 from vllm.config import set_current_vllm_config
 
 from rlfleet_engine.reload.zeroed import ZeroedMemory
+from rlfleet_engine.vllm.reload.loader_names import name_loaders
 
 try:
     from rlfleet_engine.vllm.reload import again, layerwise
@@ -53,6 +54,7 @@ def load_drafter(worker: Any, drafter: Any, tensors: Iterable[tuple[str, Any]]) 
 def _load(
     worker: Any, model: Any, config: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory
 ) -> None:
+    name_loaders(again.recorded(model))
     with set_current_vllm_config(worker.vllm_config):
         if _repeats_the_boot(worker, model):
             again.load(model, config, tensors, zeroed)
