@@ -5,6 +5,7 @@ its connections. A sidecar's error becomes WorkerProblem, no answer becomes Unre
 """
 
 import asyncio
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -22,6 +23,7 @@ from rlfleet_operator import metrics
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.errors import Unreachable, WorkerProblem
 from rlfleet_operator.workers.certificate import SidecarCertificate
+from rlfleet_operator.workers.quiet_socket import LEAST, QuietSocket
 
 _CONNECT_S = 3.0
 _STATE_S = 5.0
@@ -32,8 +34,6 @@ _MARGIN_S = 15.0
 _KEPT_S = 5.0
 """How long an idle connection is kept: from a question to the command after it. Sidecars keep it
 for 75 s, so they never close it first."""
-_SILENCE_S = 15.0
-"""A watch without a sign of life for so long has ended; one comes every paths.SIGN_S."""
 _CONNECTIONS = 5
 """A watch, a state request, and commands for weights, a prepare and an adapter."""
 _MOST_BYTES = 4 * 1024 * 1024
@@ -94,6 +94,8 @@ class WorkerClient:
         self.at = base_url.rpartition("//")[2]
         """Address and port, for messages."""
         self._base, self._limit, self._certificate = base_url, limit, certificate
+        self._quiet = QuietSocket(None)
+        """Of the last watch."""
         # Neither proxies nor ~/.netrc: a pod's address is reached directly.
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEPT_S),
@@ -144,20 +146,27 @@ class WorkerClient:
     async def watch(self, token: str) -> AsyncGenerator[WorkerReport | None, None]:
         """Yield the worker's report whenever it has news, and None for a sign of life.
 
-        Ends with the connection. Raises Unreachable after silence, WorkerProblem if the sidecar
-        rejects it, as one of an earlier release does.
+        Most signs are not yielded, but ``has_signs`` shows them. Ends with the connection, not by
+        silence. Raises WorkerProblem if the sidecar rejects it, as one of an earlier release does.
         """
-        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_S)
+        # The end of a reply has too few bytes to wake this process; that of a connection does.
+        ends = {"Connection": "close"}
         async with (
             self._translated("watch"),
-            await self._request("GET", paths.WATCH_PATH, token, timeout) as response,
+            await self._request("GET", paths.WATCH_PATH, token, timeout, ends) as response,
         ):
             metrics.ADMIN_REQUESTS.labels(verb="watch", code=str(response.status)).inc()
             if response.status != _OK:
                 _report("watch", response.status, await body_of(response))
                 raise Unreachable(f"watch: expected {_OK}, got {response.status}")
-            async for line in _lines(response):
+            self._quiet = quiet = QuietSocket(_socket_of(response))
+            async for line in _lines(response, quiet):
                 yield _report("watch", _OK, line) if line else None
+
+    def has_signs(self) -> bool:
+        """Return whether the watch got signs of life since the last call that it did not yield."""
+        return self._quiet.has_more()
 
     async def command(self, token: str, command: Command) -> WorkerReport:
         """Send a command and return the worker's report after its end."""
@@ -221,11 +230,19 @@ class WorkerClient:
             raise Unreachable(f"{verb}: {kind}: {_detail_of(error)}") from error
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+def _socket_of(response: aiohttp.ClientResponse) -> TransportSocket | None:
+    connection = response.connection
+    transport = None if connection is None else connection.transport
+    return None if transport is None else transport.get_extra_info("socket")
+
+
+async def _lines(response: aiohttp.ClientResponse, quiet: QuietSocket) -> AsyncIterator[bytes]:
     """Yield lines; raises ClientPayloadError for one that no sidecar sends."""
     rest = b""
     async for piece in response.content.iter_any():
         *lines, rest = (rest + piece).split(b"\n")
+        # The rest of a line may be short.
+        quiet.wake_for(1 if rest else LEAST)
         for line in lines:
             yield line
         if len(rest) > _MOST_BYTES:

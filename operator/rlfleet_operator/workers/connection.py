@@ -31,6 +31,18 @@ _NONE = Place(0, 0)
 
 
 @dataclass(slots=True)
+class Watch:
+    """A watch under way."""
+
+    limit: asyncio.Timeout
+    """Ends it, if it is silent or another session's."""
+    heard_at: float
+    """When it began, or the last report or sign of life came, by the monotonic clock."""
+    session: str | None = None
+    """The session of its reports; None before the first."""
+
+
+@dataclass(slots=True)
 class WorkerConnection:
     """The state of the connection to one pod's sidecar."""
 
@@ -56,7 +68,9 @@ class WorkerConnection:
     asking: asyncio.Task[None] | None = None
     """Polls the sidecar's state until the contact is dropped."""
     is_watched: bool = False
-    """Whether the sidecar sends its news by itself, and the last 15 s had a sign of life."""
+    """Whether the sidecar sends its news by itself, and was not silent (silence.py)."""
+    watch: Watch | None = None
+    """Its watch under way, until that has to end."""
     hurried: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to poll at once instead of after the interval."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -212,6 +226,19 @@ class WorkerConnection:
     def is_outrun(self, report: WorkerReport) -> bool:
         """Return whether a report arrived after one that the sidecar made later."""
         return self.report is not None and report.is_older_than(self.report)
+
+    def hear(self, now: float) -> None:
+        """Record that a watch has brought a sign of life."""
+        if self.watch is not None:
+            self.watch.heard_at = now
+        self.confirm(now)
+        self.give_up_lost(now)
+
+    def is_replaced(self, watch: Watch) -> bool:
+        """Return whether a restarted sidecar was polled: the watch is of the one before."""
+        if watch.session is None or self.report is None:
+            return False
+        return self.report.session != watch.session
 
     def confirm(self, now: float) -> None:
         """Record a sign of life: the report is still true."""

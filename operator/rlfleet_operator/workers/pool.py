@@ -26,8 +26,9 @@ from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from rlfleet_operator.errors import OperatorError, WorkerProblem
 from rlfleet_operator.workers.certificate import SidecarCertificate
 from rlfleet_operator.workers.client import client_of, demand_of, place
-from rlfleet_operator.workers.connection import PATIENCE_S, WorkerConnection
+from rlfleet_operator.workers.connection import PATIENCE_S, Watch, WorkerConnection
 from rlfleet_operator.workers.requests import HIGHEST_EPOCH, CommandNumbers, DrivenFleet
+from rlfleet_operator.workers.silence import SilenceWatch
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class WorkerPool:
         self._heartbeat_epoch = heartbeat_epoch
         self._numbers, self._wall = CommandNumbers(), WallClock()
         self._by_name: dict[str, WorkerConnection] = {}
+        self._silence = SilenceWatch(self._by_name)
         self._restless: set[str] = set()
         self._target: Target | None = None
         self._beats = False
@@ -82,6 +84,7 @@ class WorkerPool:
     ) -> None:
         """Keep one contact for every pod with an address, and send them the target."""
         self._ask_for(target)
+        self._silence.begin()
         for name, contact in list(self._by_name.items()):
             pod = pods.get(name)
             if pod is None or (pod.uid, pod.answers_at) != (contact.pod.uid, contact.pod.address):
@@ -120,6 +123,7 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Drop every contact; sidecars complete their changes themselves."""
+        await self._silence.close()
         for name in list(self._by_name):
             await self._drop(name)
 
@@ -206,9 +210,11 @@ class WorkerPool:
                 await self._watch(contact)
             except OperatorError as found:
                 error = str(found)
+            except TimeoutError:
+                error = "silent"
             finally:
                 # After a defect too, which ends this task.
-                was_watched, contact.is_watched = contact.is_watched, False
+                was_watched, contact.is_watched, contact.watch = contact.is_watched, False, None
                 if was_watched:
                     contact.hurried.set()
             failures = _REWATCH.failed(failures, time.monotonic() - begun)
@@ -217,18 +223,19 @@ class WorkerPool:
                 _log.info("Watch of a sidecar ended, polling it", extra=extra)
 
     async def _watch(self, contact: WorkerConnection) -> None:
-        session = None
-        async with contextlib.aclosing(contact.client.watch(await self._token())) as news:
+        token = await self._token()
+        async with (
+            asyncio.timeout(None) as limit,
+            contextlib.aclosing(contact.client.watch(token)) as news,
+        ):
+            watch = contact.watch = Watch(limit, time.monotonic())
             async for report in news:
-                if session is not None and contact.report and contact.report.session != session:
-                    # A restarted sidecar was polled; what is left here is of the one before.
+                if contact.is_replaced(watch):
                     return
-                if report is None:
-                    contact.confirm(time.monotonic())
-                else:
-                    session = demand_of(contact.pod, report).session
+                if report is not None:
+                    watch.session = demand_of(contact.pod, report).session
                     self._learn(contact, report)
-                contact.give_up_lost(time.monotonic())
+                contact.hear(time.monotonic())
                 contact.is_watched = True
 
     def _spawn(self, contact: WorkerConnection, work: Awaitable[None]) -> asyncio.Task[None]:

@@ -12,9 +12,9 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.fence import Place
 from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.errors import Unreachable
-from rlfleet_operator.workers import client as clients
 from rlfleet_operator.workers import connection as connections
 from rlfleet_operator.workers import pool as pools
+from rlfleet_operator.workers import silence
 from rlfleet_operator.workers.client import WorkerClient
 from rlfleet_operator.workers.connection import WorkerConnection
 from rlfleet_operator.workers.pool import WorkerPool
@@ -103,6 +103,8 @@ class Sidecar:
         self.pod_uid: str | None = None
         self.watch: tuple[int, bytes] = (404, b"")
         self.hangs = self.is_failing = False
+        self.signs = self.is_late = False
+        """Whether a watch gives signs of life, and whether the last bytes of a line come later."""
         self.session = "s"
         self.listener = Listener(self._answer, "127.0.0.1", 0)
 
@@ -121,7 +123,13 @@ class Sidecar:
         self.polls += not is_watch
         status, body = self.watch if is_watch else (503 if self.is_failing else 200, self.body)
         await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": body, "more_body": is_watch})
+        late = body[-2:] if is_watch and self.is_late else b""
+        first = body[: len(body) - len(late)]
+        await send({"type": "http.response.body", "body": first, "more_body": is_watch})
+        while late or (is_watch and self.signs):
+            await asyncio.sleep(0.1)
+            await send({"type": "http.response.body", "body": late or b"\n", "more_body": True})
+            late = b""
         if is_watch and self.hangs:
             await receive()
 
@@ -326,13 +334,58 @@ async def test_a_silent_watch_ends_and_the_worker_is_polled(
     sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So does a connection whose other end is gone without a word."""
-    monkeypatch.setattr(clients, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(silence, "SILENCE_S", 0.3)
+    monkeypatch.setattr(silence, "_LOOK_S", 0.1)
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
     contact = await follow(of_it, sidecar)
     await watched(of_it)
     sidecar.stage = Stage.DOUBT
 
     await until(lambda: contact.report is not None and contact.report.stage is Stage.DOUBT, 10)
+
+
+async def test_signs_of_life_keep_a_watch_and_confirm_its_report(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENCE_S", 0.5)
+    monkeypatch.setattr(silence, "_LOOK_S", 0.1)
+    sidecar.watch, sidecar.signs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar)
+    await watched(of_it)
+    polls, watch, answered_at = sidecar.polls, contact.watch, contact.answered_at
+
+    await asyncio.sleep(2)
+
+    assert (sidecar.polls, contact.is_watched) == (polls, True)
+    assert contact.watch is watch
+    assert contact.answered_at > answered_at + 1
+
+
+async def test_a_line_whose_last_bytes_come_late_is_complete_with_them(
+    sidecar: Sidecar, of_it: WorkerPool
+) -> None:
+    sidecar.watch, sidecar.hangs, sidecar.is_late = (200, 2 * (sidecar.body + b"\n")), True, True
+    contact = await follow(of_it, sidecar)
+    await watched(of_it)
+    heard_at = contact.watch.heard_at if contact.watch else 0.0
+
+    await until(lambda: contact.watch and contact.watch.heard_at > heard_at, 3)
+
+
+async def test_a_watch_ends_whose_sidecar_was_replaced_by_another(
+    sidecar: Sidecar, of_it: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "_LOOK_S", 0.1)
+    sidecar.watch, sidecar.signs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar)
+    first = (await watched(of_it)).watch
+    sidecar.session, sidecar.watch = "another", (404, b"")
+
+    contact.hurried.set()
+
+    await until(lambda: contact.watch is not first, 3)
+    assert contact.report is not None
+    assert contact.report.session == "another"
 
 
 async def test_a_watch_of_another_pod_at_the_same_address_teaches_nothing(
