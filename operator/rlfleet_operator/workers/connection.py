@@ -25,8 +25,8 @@ _RESTLESS_S = 0.5
 _BEAT_S = DEFAULT_TTL_S / 3
 """Interval of heartbeats to a worker that sends its news by itself."""
 _ASKED_PER_S = 100
-"""The rate of state requests to a fleet's busy workers. Each takes a millisecond on both sides,
-and the answer to a command needs none."""
+"""The rate of state requests to a fleet's busy workers that are not watched. Each takes a
+millisecond on both sides, and the answer to a command needs none."""
 _NONE = Place(0, 0)
 
 
@@ -152,12 +152,11 @@ class WorkerConnection:
 
         ``poll_s`` is the interval for a worker at rest, ``restless`` how many of the fleet are not.
         """
-        if self.needs_no_poll and self._is_undisturbed:
+        if self.needs_no_poll:
             return _BEAT_S * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
         if self.is_at_rest:
             return poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
-        least_s = LOST_S if self.needs_no_poll else _RESTLESS_S
-        return max(least_s, restless / _ASKED_PER_S)
+        return max(_RESTLESS_S, restless / _ASKED_PER_S)
 
     def worker(
         self,
@@ -211,11 +210,8 @@ class WorkerConnection:
         self.calling_for, self.idle_since = about, now
 
     def hurry_during(self, command: asyncio.Task[None]) -> None:
-        """Poll at once if this command is still under way and the worker does not rest.
-
-        The answer may be lost: the worker would stay out of service until the next heartbeat.
-        """
-        if self.command is command and not self.rests:
+        """Poll at once if this command is still under way and no watch shows its steps."""
+        if self.command is command and not self.needs_no_poll:
             self.hurried.set()
 
     def is_news(self, report: WorkerReport) -> bool:
@@ -286,12 +282,16 @@ class WorkerConnection:
         """Remove the error and the message for status."""
         self.error = self.silence = None
 
-    def give_up_lost(self, now: float) -> None:
-        """Cancel a command whose worker has been idle for too long."""
+    def has_lost_answer(self, now: float) -> bool:
+        """Return whether a command is under way whose worker has been idle for too long."""
         is_busy = self.report is None or not self.reachable or self.report.running is not None
         if self.command is None or is_busy:
             self.idle_since = now
-        elif now - self.idle_since > LOST_S:
+        return now - self.idle_since > LOST_S
+
+    def give_up_lost(self, now: float) -> None:
+        """Cancel such a command."""
+        if self.command is not None and self.has_lost_answer(now):
             self.command.cancel()
 
     def settle(self) -> None:
@@ -303,9 +303,13 @@ class WorkerConnection:
             self.calling = None
 
     def give_up(self, command: Command) -> None:
-        """Stop waiting for a command; its late arrival must have no effect, except of a prepare."""
+        """Stop waiting for a command; its late arrival must have no effect, except of a prepare.
+
+        Until a state request says so to the sidecar, its worker counts as changing.
+        """
         if command.fence is not None and not isinstance(command, PrepareRequest):
             self.over = max(self.over, command.fence.place)
+            self.hurried.set()
 
     def acknowledge(self, over: Place) -> bool:
         """Record the sidecar's acknowledgement of ``over``; return whether that fences it now."""

@@ -214,7 +214,8 @@ class WorkerPool:
                 error = "silent"
             finally:
                 # After a defect too, which ends this task.
-                was_watched, contact.is_watched, contact.watch = contact.is_watched, False, None
+                was_watched, contact.is_watched = contact.is_watched, False
+                contact.watch = None
                 if was_watched:
                     contact.hurried.set()
             failures = _REWATCH.failed(failures, time.monotonic() - begun)
@@ -349,10 +350,11 @@ class WorkerPool:
         request = action.request(rollout)
         contact.begin(request.VERB, about, time.monotonic())
         contact.command = self._spawn(contact, self._send(contact, request, taken))
-        # Poll during a longer change, so that status shows its steps.
-        asyncio.get_running_loop().call_later(
-            self._interval(contact), contact.hurry_during, contact.command
-        )
+        if not contact.needs_no_poll:
+            # Poll during a longer change, so that status shows its steps.
+            asyncio.get_running_loop().call_later(
+                self._interval(contact), contact.hurry_during, contact.command
+            )
 
     async def _send(self, contact: WorkerConnection, request: Command, taken: DrivenFleet) -> None:
         extra = {

@@ -1,5 +1,8 @@
 """Ends the watches of a fleet that are silent, by one look at all of them every few seconds.
 
+The look also finds commands whose answer may be lost: no worker is asked only because its change
+takes long, as that worker's news come by themselves.
+
 A timer for each watch, started again by each sign of life, would cost more than what it shows.
 """
 
@@ -50,6 +53,8 @@ def _look(contact: WorkerConnection, now: float) -> None:
         return
     if contact.client.has_signs():
         contact.hear(now)
+    if contact.has_lost_answer(now):
+        contact.hurried.set()
     if contact.is_replaced(watch) or now - watch.heard_at > SILENCE_S:
         contact.watch = None
         watch.limit.reschedule(asyncio.get_running_loop().time())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlfleet_contract import paths
-from rlfleet_contract.worker.commands import Verb
-from rlfleet_contract.worker.fence import Place
+from rlfleet_contract.worker.commands import PauseRequest, Verb
+from rlfleet_contract.worker.fence import Fence, Place
 from rlfleet_contract.worker.report import Running, Stage
 from rlfleet_operator.errors import Unreachable
 from rlfleet_operator.workers import connection as connections
@@ -216,24 +216,44 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
     assert contact.is_watched
 
 
-@pytest.mark.parametrize(("calling", "is_asked"), [(Verb.PREPARE, False), (Verb.RELOAD, True)])
-async def test_a_watched_worker_is_asked_in_a_long_change_because_its_answer_may_be_lost(
+@pytest.mark.parametrize(("running", "is_asked"), [(None, True), (Verb.RELOAD, False)])
+async def test_a_watched_worker_is_asked_in_a_change_only_if_it_is_idle_as_its_answer_may_be_lost(
     sidecar: Sidecar,
     of_it: WorkerPool,
-    calling: Verb,
+    monkeypatch: pytest.MonkeyPatch,
+    running: Verb | None,
     is_asked: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    monkeypatch.setattr(silence, "_LOOK_S", 0.1)
+    monkeypatch.setattr(connections, "LOST_S", 0.3)
+    sidecar.running = running
+    sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
+    contact = await follow(of_it, sidecar, ready=True)
+    await watched(of_it)
+    await asyncio.sleep(0.3)
+    polls = sidecar.polls
+    contact.command = asyncio.create_task(asyncio.sleep(AGES))
+    contact.calling, contact.idle_since = Verb.RELOAD, time.monotonic()
+
+    await asyncio.sleep(1.5)
+
+    assert (sidecar.polls > polls, contact.command.cancelled()) == (is_asked, is_asked)
+    contact.command.cancel()
+
+
+async def test_a_watched_worker_whose_command_was_given_up_is_asked_at_once(
+    sidecar: Sidecar, of_it: WorkerPool
 ) -> None:
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
     contact = await follow(of_it, sidecar, ready=True)
     await watched(of_it)
     polls = sidecar.polls
-    contact.command, contact.calling = asyncio.create_task(asyncio.sleep(AGES)), calling
+    fence = Fence(fleet="f-1", pod="p-0", epoch=1, sequence=7)
 
-    contact.hurry_during(contact.command)
-    await asyncio.sleep(0.5)
+    contact.give_up(PauseRequest(version="step-2", operation="rollout-1", fence=fence))
 
-    assert sidecar.polls - polls == is_asked
-    contact.command.cancel()
+    await until(lambda: contact.is_fenced, 3)
+    assert sidecar.polls > polls
 
 
 async def test_a_worker_that_looks_for_versions_is_asked_to_with_each_heartbeat(
