@@ -231,9 +231,12 @@ class WorkerClient:
 
 
 def _socket_of(response: aiohttp.ClientResponse) -> TransportSocket | None:
+    """Return a watch's socket; None with TLS, where the rest of a record may be short too."""
     connection = response.connection
     transport = None if connection is None else connection.transport
-    return None if transport is None else transport.get_extra_info("socket")
+    if transport is None or transport.get_extra_info("ssl_object") is not None:
+        return None
+    return transport.get_extra_info("socket")
 
 
 async def _lines(response: aiohttp.ClientResponse, quiet: QuietSocket) -> AsyncIterator[bytes]:

@@ -21,6 +21,7 @@ from rlfleet_operator.workers.requests import DrivenFleet
 from tests import workers
 from tests.certificates import Authority, mounted
 from tests.contract.conftest import TOKEN, settled
+from tests.fakes.serving import Listener
 from tests.fakes.worker import Worker
 from tests.patience import seconds_until
 
@@ -93,6 +94,33 @@ async def test_the_operator_drives_a_sidecar_over_https(
 
     assert report.prepared == "step-1"
     assert secure.admin_url.startswith("https://")
+
+
+async def test_few_bytes_arrive_at_once_over_https(authority: Authority, mount: Path) -> None:
+    """A socket that waits for more could keep the end of a record, and a report with it."""
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+            await asyncio.sleep(1)
+
+    listener = Listener(watched, "127.0.0.1", 0, mount)
+    await listener.start()
+    pod = workers.pod(0, address="127.0.0.1", tls_secret=SECRET)
+    certificate = SidecarCertificates(Secrets(authority.pem).read, 0.0).of(KEY, pod)
+    client = client_of(pod, listener.port, asyncio.Semaphore(4), certificate)
+
+    signs = 0
+    async with asyncio.timeout(6):
+        async for news in client.watch(TOKEN):
+            assert news is None
+            signs += 1
+            if signs == 3:
+                break
+
+    await client.close()
+    await listener.stop()
 
 
 @pytest.mark.parametrize(
