@@ -27,6 +27,7 @@ RIGHTS = {
 OWNED_BY_NOTHING = """
     {"metadata": {"ownerReferences":
         [{"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}]}}"""
+CHANGES = "a trainer may change spec.weightVersion and its weights.step, runId and digest only"
 FLEET = """
 apiVersion: rlfleet.dev/v1alpha1
 kind: RLInferenceFleet
@@ -88,16 +89,29 @@ def test_a_trainer_changes_the_version(granted: apiserver.ControlPlane) -> None:
     assert "patched" in _patch(granted, "rlfleet-trainer", '{"spec": {"weightVersion": null}}')
 
 
+def test_a_trainer_changes_what_says_more_of_the_version(
+    granted: apiserver.ControlPlane,
+) -> None:
+    told = {"step": 2, "runId": "a", "digest": f"sha256:{'0' * 64}"}
+    patch = json.dumps({"spec": {"weightVersion": "step-2", "weights": told}})
+    unset = json.dumps({"spec": {"weights": dict.fromkeys(told)}})
+
+    assert "patched" in _patch(granted, "rlfleet-trainer", patch)
+    assert "patched" in _patch(granted, "rlfleet-trainer", unset)
+
+
 @pytest.mark.parametrize(
     ("patch", "message"),
     [
-        ('{"spec": {"replicas": 5}}', "a trainer may change spec.weightVersion only"),
-        ('{"spec": {"engine": {"image": "mine"}}}', "a trainer may change spec.weightVersion only"),
-        ('{"spec": {"engine": {"resources": null}}}', "may change spec.weightVersion only"),
+        ('{"spec": {"replicas": 5}}', CHANGES),
+        ('{"spec": {"engine": {"image": "mine"}}}', CHANGES),
+        ('{"spec": {"engine": {"resources": null}}}', CHANGES),
         (
             '{"spec": {"weightVersion": "step-2", "template": {"spec": {"hostPID": true}}}}',
-            "a trainer may change spec.weightVersion only",
+            CHANGES,
         ),
+        ('{"spec": {"weights": {"step": 3, "path": "/other/{version}"}}}', CHANGES),
+        ('{"spec": {"weights": {"cache": {"enabled": false}}}}', CHANGES),
         ('{"metadata": {"finalizers": ["a.b/c"]}}', "neither metadata.ownerReferences nor"),
         (
             OWNED_BY_NOTHING,
