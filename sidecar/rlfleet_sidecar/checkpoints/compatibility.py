@@ -18,6 +18,7 @@ from rlfleet_sidecar.checkpoints import fused_experts
 from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
+_WANTS_PLAIN = tuple(f", expected {dtype}" for dtype in sorted(_CAST))
 _QUANTISED = frozenset({"F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "I32"})
 _EMBEDDINGS = (
     "embed_tokens.weight",
@@ -33,6 +34,7 @@ _WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
 _TIED = "save the tied tensor under the name of the embeddings, not of the head"
+_UNMERGED = "merge the adapter into the base model's weights, or load it as an adapter"
 _PLAIN = "save the version in BF16, F16 or F32"
 _ALIKE = (
     "the base model is quantised and the version is not: quantise it with the same tool, or serve a"
@@ -63,12 +65,13 @@ def differences(
     why = "; ".join(part for part in parts if part)
     if why and _is_quantised(model) and not _is_quantised(found):
         return f"{_ALIKE}; {why}"
-    way_out = _TIED if _lacks_tied(missing, found, needs) else _way_out(missing, unknown, wrong)
+    is_other_name = _has_tied_head(missing, found, needs)
+    way_out = _way_out(missing, unknown, wrong, is_other_name=is_other_name)
     return "; ".join(filter(None, (why, way_out))) or None
 
 
-def _lacks_tied(missing: list[str], found: Mapping[str, Tensor], needs: RequiredTensors) -> bool:
-    """Return whether the head is there in place of the embeddings, as safetensors writes it."""
+def _has_tied_head(missing: list[str], found: Mapping[str, Tensor], needs: RequiredTensors) -> bool:
+    """Return whether the head is in place of the embeddings, as safetensors writes it."""
     is_embedding = len(missing) == 1 and missing[0].endswith(_EMBEDDINGS)
     return is_embedding and needs.tied and any(map(HEAD.search, found))
 
@@ -77,12 +80,18 @@ def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
     return any(tensor.dtype in _QUANTISED for tensor in tensors.values())
 
 
-def _way_out(missing: list[str], unknown: list[str], wrong: list[str]) -> str:
+def _way_out(
+    missing: list[str], unknown: list[str], wrong: list[str], *, is_other_name: bool
+) -> str:
     """Return how to write the version; empty if neither its names nor its layout differ."""
+    if is_other_name:
+        return _TIED
     if any(one.endswith(_TRANSPOSED) for one in wrong):
         return _LAYOUT
-    if any(one.endswith(tuple(f", expected {dtype}" for dtype in _CAST)) for one in wrong):
+    if any(one.endswith(_WANTS_PLAIN) for one in wrong):
         return _PLAIN
+    if any(".lora_A." in name for name in unknown):
+        return _UNMERGED
     if missing and unknown:
         return _AS_SAVED
     # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.

@@ -201,13 +201,7 @@ def _misfits(
     if not modules.find(module):
         yield f"{module} is not a module of the base model"
         return
-    alphas = _matches(config, "alpha_pattern", module)
-    if len(set(alphas.values())) > 1:
-        yield (
-            f"{module} has several values in alpha_pattern, by {' and '.join(list(alphas)[:2])}:"
-            " PEFT sorts keys as it saves, so the first need not be the trained one; let one key"
-            " match each module"
-        )
+    yield from _of_two_alphas(module, config)
     shape = modules.shape(module)
     if shape is None:
         return
@@ -218,6 +212,16 @@ def _misfits(
     expected = shape[::-1] if "lora_embedding_A" in pair else shape
     if (outer[0], inner[1]) != expected:
         yield f"{module} is for shape {(outer[0], inner[1])}, expected {expected}"
+
+
+def _of_two_alphas(module: str, config: Mapping[str, Any]) -> Iterator[str]:
+    alphas = _matches(config, "alpha_pattern", module)
+    if len(set(alphas.values())) > 1:
+        yield (
+            f"{module} has several values in alpha_pattern, by {' and '.join(list(alphas)[:2])}:"
+            " PEFT sorts keys as it saves, so the first need not be the trained one; let one key"
+            " match each module"
+        )
 
 
 def _rank_of(module: str, config: Mapping[str, Any]) -> int:

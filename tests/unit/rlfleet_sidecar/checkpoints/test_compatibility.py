@@ -61,3 +61,11 @@ def test_a_tied_tensor_under_the_name_of_the_head_is_rejected_with_the_way_out()
     why = differences(model, found, RequiredTensors("boot", (), tied=True)) or ""
 
     assert why.endswith("save the tied tensor under the name of the embeddings, not of the head")
+
+
+def test_an_adapter_in_place_of_a_version_is_rejected_with_the_ways_out() -> None:
+    adapter = tensors((f"base_model.model.{Q}.lora_A.weight", "BF16", (8, 256)))
+
+    why = differences(BFLOAT16, adapter, NEEDS) or ""
+
+    assert why.endswith("merge the adapter into the base model's weights, or load it as an adapter")
