@@ -36,7 +36,7 @@ class Watch:
 
     limit: asyncio.Timeout
     """Ends it, if it is silent or another session's."""
-    heard_at: float
+    received_at: float
     """When it began, or the last report or sign of life came, by the monotonic clock."""
     session: str | None = None
     """The session of its reports; None before the first."""
@@ -223,10 +223,10 @@ class WorkerConnection:
         """Return whether a report arrived after one that the sidecar made later."""
         return self.report is not None and report.is_older_than(self.report)
 
-    def hear(self, now: float) -> None:
+    def receive(self, now: float) -> None:
         """Record that a watch has brought a sign of life."""
         if self.watch is not None:
-            self.watch.heard_at = now
+            self.watch.received_at = now
         self.confirm(now)
         self.give_up_lost(now)
 

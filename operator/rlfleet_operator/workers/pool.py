@@ -236,7 +236,7 @@ class WorkerPool:
                 if report is not None:
                     watch.session = demand_of(contact.pod, report).session
                     self._learn(contact, report)
-                contact.hear(time.monotonic())
+                contact.receive(time.monotonic())
                 contact.is_watched = True
 
     def _spawn(self, contact: WorkerConnection, work: Awaitable[None]) -> asyncio.Task[None]:

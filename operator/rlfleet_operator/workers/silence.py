@@ -52,9 +52,9 @@ def _look(contact: WorkerConnection, now: float) -> None:
     if watch is None:
         return
     if contact.client.has_signs():
-        contact.hear(now)
+        contact.receive(now)
     if contact.has_lost_answer(now):
         contact.hurried.set()
-    if contact.is_replaced(watch) or now - watch.heard_at > SILENCE_S:
+    if contact.is_replaced(watch) or now - watch.received_at > SILENCE_S:
         contact.watch = None
         watch.limit.reschedule(asyncio.get_running_loop().time())

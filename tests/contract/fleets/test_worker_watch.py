@@ -235,10 +235,15 @@ async def test_a_watched_worker_is_asked_in_a_change_only_if_it_is_idle_as_its_a
     contact.command = asyncio.create_task(asyncio.sleep(AGES))
     contact.calling, contact.idle_since = Verb.RELOAD, time.monotonic()
 
-    await asyncio.sleep(1.5)
+    command = contact.command
 
-    assert (sidecar.polls > polls, contact.command.cancelled()) == (is_asked, is_asked)
-    contact.command.cancel()
+    if is_asked:
+        await until(command.cancelled)
+    else:
+        await asyncio.sleep(1.5)
+
+    assert (sidecar.polls > polls, command.cancelled()) == (is_asked, is_asked)
+    command.cancel()
 
 
 async def test_a_watched_worker_whose_command_was_given_up_is_asked_at_once(
@@ -387,9 +392,9 @@ async def test_a_line_whose_last_bytes_come_late_is_complete_with_them(
     sidecar.watch, sidecar.hangs, sidecar.is_late = (200, 2 * (sidecar.body + b"\n")), True, True
     contact = await follow(of_it, sidecar)
     await watched(of_it)
-    heard_at = contact.watch.heard_at if contact.watch else 0.0
+    received_at = contact.watch.received_at if contact.watch else 0.0
 
-    await until(lambda: contact.watch and contact.watch.heard_at > heard_at, 3)
+    await until(lambda: contact.watch and contact.watch.received_at > received_at, 3)
 
 
 async def test_a_watch_ends_whose_sidecar_was_replaced_by_another(

@@ -1,4 +1,4 @@
-"""On a watch's socket signs of life wake nobody, and reports and its end do."""
+"""On a watch's socket no sign of life wakes the operator, but reports and its end do."""
 
 import select
 import socket
@@ -29,7 +29,7 @@ def wakes(ours: socket.socket) -> bool:
         return bool(waiting.poll(0.2))
 
 
-def test_a_sign_wakes_nobody_and_is_seen(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_sign_does_not_wake_and_is_seen(ends: tuple[socket.socket, socket.socket]) -> None:
     theirs, ours = ends
     quiet = QuietSocket(TransportSocket(ours))
     quiet.wake_for(LEAST)
@@ -71,7 +71,7 @@ def test_the_end_of_the_connection_wakes(ends: tuple[socket.socket, socket.socke
     assert wakes(ours)
 
 
-def test_nothing_is_heard_without_a_socket_or_on_a_closed_one(
+def test_nothing_arrives_without_a_socket_or_on_a_closed_one(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     theirs, ours = ends
