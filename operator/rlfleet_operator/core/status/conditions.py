@@ -206,8 +206,7 @@ def _first_complaint(world: World) -> str:
 def _why_late(world: World, rollout: Rollout | None) -> str:
     """Return the same, else why one with traffic does not change: it is silent, or it failed."""
     silent = (w for w in world.exceptional if w.silence)
-    operation = operation_of(rollout)
-    failed = (w for w in world.exceptional if w.failure_in(operation))
+    failed = (w for w in world.exceptional if w.failure_in(operation_of(rollout)))
     return _first_complaint(world) or _first_of(silent, world) or _first_of(failed, world)
 
 

@@ -97,17 +97,21 @@ def _unscheduled(status: RawObject, about: str) -> Iterator[Finding]:
 
 def _of_node(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
     """Yield a pod that only Kubernetes calls not ready: its node no longer reports it."""
-    spec = pod.get("spec") or {}
-    conditions = {one["type"]: one for one in (pod.get("status") or {}).get("conditions") or ()}
+    spec, conditions = pod.get("spec") or {}, (pod.get("status") or {}).get("conditions")
     gates = [gate["conditionType"] for gate in spec.get("readinessGates") or ()]
-    expected = {"Ready": "False"} | dict.fromkeys(("ContainersReady", *gates), "True")
-    found = [conditions.get(kind, {}) for kind in expected]
-    # A kubelet needs a moment from the last gate to Ready.
-    since = min(seconds_since(one.get("lastTransitionTime"), now) or 0.0 for one in found)
-    if [one.get("status") for one in found] == [*expected.values()] and since > _UNSEEN_S:
+    if _is_unseen(conditions or [], gates, now):
         node = spec.get("nodeName", "its node")
         said = f"out of traffic, though its containers are ready: node {node} may be lost"
         yield error("PodNotReady", about, said, f"kubectl describe node {node}; mend its kubelet")
+
+
+def _is_unseen(conditions: list[RawObject], gates: list[str], now: datetime) -> bool:
+    """Return whether all that a kubelet makes Ready of has been true for longer than it takes."""
+    known = {one["type"]: one for one in conditions}
+    expected = {"Ready": "False"} | dict.fromkeys(("ContainersReady", *gates), "True")
+    found = [known.get(kind, {}) for kind in expected]
+    since = min(seconds_since(one.get("lastTransitionTime"), now) or 0.0 for one in found)
+    return [one.get("status") for one in found] == [*expected.values()] and since > _UNSEEN_S
 
 
 def waits_for_claim(one: Finding) -> bool:

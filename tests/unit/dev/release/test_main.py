@@ -17,7 +17,7 @@ from pathlib import Path
 
 seen = {str(path): oct(path.stat().st_mode) for path in Path().rglob("*") if path.is_file()}
 seen = {path: mode for path, mode in seen.items() if not path.startswith((".git/", "dev/"))}
-Path(sys.argv[1], "seen").write_text(json.dumps([sys.argv[2:], os.environ["TZ"], seen]))
+Path(sys.argv[1], "seen").write_text(json.dumps([sys.argv[2:], os.environ.get("TZ"), seen]))
 sys.exit(int(sys.argv[3]))
 """
 """What stands here for dev.release.tree: it lists the tree that it runs in."""
