@@ -1,56 +1,38 @@
 """The client of a fleet, for asyncio."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import httpx
 
 from rlfleet.fleet import flows
 from rlfleet.fleet.replies import ChangeResult, FleetState
+from rlfleet.fleet.runner import AsyncFlowRunner
 from rlfleet.fleet.settings import (
     DEFAULT_S,
     UPDATE_S,
     FleetPauseMode,
     headers_of,
-    lost_by,
-    request_of,
     root_of,
     verification_of,
 )
 from rlfleet.fleet.transport import OneRequestTransport
 
 
-class AsyncFleetClient:
+class AsyncFleetClient(AsyncFlowRunner):
     """A FleetClient whose methods are awaited. What was requested survives their cancellation."""
 
     def __init__(self, url: str, token: str | None = None, ca: Path | str | None = None) -> None:
         """As FleetClient."""
-        self._client = httpx.AsyncClient(
+        client = httpx.AsyncClient(
             base_url=root_of(url),
             headers=headers_of(url, token),
             transport=OneRequestTransport(verification_of(ca)),
             trust_env=False,
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections. What was requested continues."""
-        await self._client.aclose()
+        super().__init__(client)
 
     async def update_weights(
         self,
@@ -104,23 +86,3 @@ class AsyncFleetClient:
     async def wait(self, version: str, timeout_s: float = UPDATE_S) -> FleetState:
         """As FleetClient.wait."""
         return await self._run(flows.wait(version, timeout_s, time.monotonic))
-
-    async def _run(self, flow: flows.Flow[flows.Found]) -> flows.Found:
-        outcome: flows.CallOutcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                found: flows.Found = end.value
-                return found
-            outcome = await self._take(step)
-
-    async def _take(self, step: flows.Call | flows.Delay) -> flows.CallOutcome:
-        if isinstance(step, flows.Delay):
-            await asyncio.sleep(step.seconds)
-            return None
-        try:
-            reply = await self._client.request(**request_of(step))
-        except httpx.TransportError as error:
-            return lost_by(error)
-        return flows.RawReply(reply.status_code, reply.content)

@@ -4,26 +4,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import httpx
 
 from rlfleet.fleet import flows
 from rlfleet.fleet.replies import ChangeResult, FleetState
+from rlfleet.fleet.runner import FlowRunner
 from rlfleet.fleet.settings import (
     DEFAULT_S,
     UPDATE_S,
     FleetPauseMode,
     headers_of,
-    lost_by,
-    request_of,
     root_of,
     verification_of,
 )
 
 
-class FleetClient:
+class FleetClient(FlowRunner):
     """A fleet, by its URL: ``http://OPERATOR:8082/fleets/NAMESPACE/NAME``.
 
     Every method raises FleetError. Lost replies are requested again until the time is over.
@@ -37,27 +34,13 @@ class FleetClient:
         ``ca`` is a PEM file with the CA of a server that speaks HTTPS, such as the ca.crt of a
         mounted Secret; by default the CAs that httpx knows.
         """
-        self._client = httpx.Client(
+        client = httpx.Client(
             base_url=root_of(url),
             headers=headers_of(url, token),
             verify=verification_of(ca),
             trust_env=False,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections. What was requested continues."""
-        self._client.close()
+        super().__init__(client)
 
     def update_weights(
         self,
@@ -114,23 +97,3 @@ class FleetClient:
     def wait(self, version: str, timeout_s: float = UPDATE_S) -> FleetState:
         """Return when every worker serves a version that spec or another client sets."""
         return self._run(flows.wait(version, timeout_s, time.monotonic))
-
-    def _run(self, flow: flows.Flow[flows.Found]) -> flows.Found:
-        outcome: flows.CallOutcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                found: flows.Found = end.value
-                return found
-            outcome = self._take(step)
-
-    def _take(self, step: flows.Call | flows.Delay) -> flows.CallOutcome:
-        if isinstance(step, flows.Delay):
-            time.sleep(step.seconds)
-            return None
-        try:
-            reply = self._client.request(**request_of(step))
-        except httpx.TransportError as error:
-            return lost_by(error)
-        return flows.RawReply(reply.status_code, reply.content)
