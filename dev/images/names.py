@@ -98,7 +98,8 @@ def operator() -> Image:
 
 def worker(release: str) -> Image:
     """Return the image of engine and sidecar with a release of vLLM."""
-    return _ours("worker", vllm_cpu(release), "requirements/worker.lock", "sidecar", "client")
+    sources = ("requirements/worker.lock", "sidecar", "client", "plugin/rlfleet_view")
+    return _ours("worker", vllm_cpu(release), *sources)
 
 
 def _ours(name: str, base: Image, *sources: str) -> Image:

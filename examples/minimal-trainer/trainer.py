@@ -9,7 +9,7 @@ import httpx
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from rlfleet.fleet import FleetClient
+from rlfleet.fleet import SpecClient
 from rlfleet.publish import Publisher
 
 PROMPT = [11, 12, 13, 14]
@@ -38,7 +38,7 @@ def learned(policy: PreTrainedModel, optimizer: torch.optim.Optimizer, ids: torc
 def main() -> None:
     """Do so many steps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("fleet", help="http://OPERATOR:8082/fleets/NAMESPACE/NAME")
+    parser.add_argument("fleet", help="name of the fleet, in the namespace of this pod")
     parser.add_argument("engines", help="the fleet's Service, http://NAME:8000")
     parser.add_argument("model", help="directory of the model that the engines boot with")
     parser.add_argument("versions", help="directory above {version} in spec.weights.path")
@@ -47,11 +47,11 @@ def main() -> None:
     given = parser.parse_args()
     policy = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
-    with Publisher(given.versions) as publisher, FleetClient(given.fleet) as fleet:
+    with Publisher(given.versions) as publisher, SpecClient(given.fleet) as fleet:
         for _ in range(given.steps):
             weights = {name: one.to(torch.bfloat16) for name, one in policy.state_dict().items()}
             version = publisher.publish(weights, full=True).name
-            result = fleet.update_weights(version)  # returns when every worker has proved it
+            result = fleet.update_weights(version)  # patches it; returns when all have proved it
             reward = learned(policy, optimizer, sampled(given.engines, given.name, 64))
             print(f"{version} reward {reward:.2f}, {result.message}", flush=True)
 

@@ -74,7 +74,19 @@ def test_the_minimal_trainer_and_its_fleet_mean_the_same_directories() -> None:
     (trainer,) = job["spec"]["template"]["spec"]["containers"]
     fleet, engines, model, versions = trainer["args"]
 
-    assert fleet.endswith("/fleets/$(NAMESPACE)/pupil")
+    assert fleet == yaml.safe_load((folder / "fleet.yaml").read_text())["metadata"]["name"]
     assert engines == "http://pupil:8000"
     assert model == spec["model"]["path"]
     assert spec["weights"]["path"] == f"{versions}/{{version}}"
+
+
+def test_the_minimal_trainer_alone_has_the_token_of_its_account() -> None:
+    folder = EXAMPLE.parent / "minimal-trainer"
+    account, binding = yaml.safe_load_all((folder / "access.yaml").read_text())
+    pod = yaml.safe_load((folder / "trainer.yaml").read_text())["spec"]["template"]["spec"]
+
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    assert pod["automountServiceAccountToken"] is True
+    assert account["automountServiceAccountToken"] is False
+    (subject,) = binding["subjects"]
+    assert (subject["kind"], subject["name"]) == ("ServiceAccount", pod["serviceAccountName"])

@@ -1,6 +1,10 @@
-"""Drives a fleet from a trainer by the operator's fleet API, and waits until weights are proved."""
+"""Drives a fleet from a trainer, and waits until weights are proved.
+
+FleetClient asks the operator's fleet API; SpecClient sets spec.weightVersion of the fleet's object.
+"""
 
 from rlfleet.fleet.async_client import AsyncFleetClient
+from rlfleet.fleet.async_spec_client import AsyncSpecClient
 from rlfleet.fleet.client import FleetClient
 from rlfleet.fleet.errors import (
     ChangeConflictError,
@@ -12,9 +16,11 @@ from rlfleet.fleet.errors import (
     WaitTimeoutError,
 )
 from rlfleet.fleet.replies import ChangeResult, FleetState, FleetWorker, RolloutState
+from rlfleet.fleet.spec_client import SpecClient
 
 __all__ = [
     "AsyncFleetClient",
+    "AsyncSpecClient",
     "ChangeConflictError",
     "ChangeResult",
     "FleetClient",
@@ -24,6 +30,7 @@ __all__ = [
     "FleetWorker",
     "NotProvedError",
     "RolloutState",
+    "SpecClient",
     "VersionOwnedError",
     "VersionSupersededError",
     "WaitTimeoutError",

@@ -18,7 +18,8 @@ _SLICE_S = 30.0
 _GRACE_S = 15.0
 """How much later than the server's own limit a reply may come."""
 _LEAST_S = 0.1
-_REST_S, _MOST_REST_S = 0.5, 5.0
+REST_S, MOST_REST_S = 0.5, 5.0
+"""Between two requests after a failed one: the first, and the most."""
 _SHOWN = 300
 _OK, _SERVER_ERROR = 200, 500
 
@@ -28,8 +29,9 @@ class Call(NamedTuple):
 
     method: str
     route: str
-    """Below /v1/rl/."""
+    """Below /v1/rl/, or below a namespace's fleets at the API server."""
     body: dict[str, Any] | None
+    """Of a PATCH: a merge patch."""
     limit_s: float
     """Seconds until it counts as lost."""
 
@@ -113,7 +115,7 @@ def _repeated(
     clock: Monotonic,
     progress: OnProgress,
 ) -> Flow[Found]:
-    until, rest_s = clock() + timeout_s, _REST_S
+    until, rest_s = clock() + timeout_s, REST_S
     while True:
         found = yield call(until - clock())
         if isinstance(found, RawReply) and found.status == _OK:
@@ -127,7 +129,7 @@ def _repeated(
         if clock() >= until:
             raise _late(problem)
         yield Delay(min(rest_s, max(0.0, until - clock())))
-        rest_s = min(2 * rest_s, _MOST_REST_S)
+        rest_s = min(2 * rest_s, MOST_REST_S)
 
 
 def _rejected(found: CallOutcome) -> ChangeResult | None:
@@ -156,7 +158,7 @@ def wait(version: str, timeout_s: float, clock: Monotonic) -> Flow[FleetState]:
                 " kubectl describe rlinferencefleet",
                 workers=found.workers,
             )
-        yield Delay(_REST_S)
+        yield Delay(REST_S)
 
 
 def _lost(found: CallOutcome) -> FleetError:

@@ -1,4 +1,4 @@
-"""What both clients take from a URL and the environment."""
+"""What the clients take from a URL and the environment."""
 
 import os
 import ssl
@@ -47,6 +47,15 @@ def headers_of(url: str, token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {found}"} if found else {}
 
 
+def api_server() -> str | None:
+    """Return the URL at which a pod finds the API server; None outside a cluster."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")  # noqa: TID251 - the same
+    port = os.environ.get("KUBERNETES_SERVICE_PORT")  # noqa: TID251 - the same
+    if not host or not port:
+        return None
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
 def verification_of(ca: Path | str | None) -> ssl.SSLContext:
     """Return how a server's certificate is checked: by the CAs of a file, or the usual ones."""
     if ca is None:
@@ -57,10 +66,12 @@ def verification_of(ca: Path | str | None) -> ssl.SSLContext:
 def request_of(call: Call) -> dict[str, Any]:
     """Return the arguments of httpx for a call."""
     limits = {"connect": _CONNECT_S, "read": call.limit_s, "write": _CONNECT_S, "pool": _CONNECT_S}
+    kind = {"Content-Type": "application/merge-patch+json"} if call.method == "PATCH" else {}
     return {
         "method": call.method,
         "url": call.route,
         "json": call.body,
+        "headers": kind,
         "timeout": httpx.Timeout(**limits),
     }
 

@@ -1,7 +1,7 @@
 """A trainer's request is repeated while that may help, and its error says what to do."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,42 +16,11 @@ from rlfleet.fleet.errors import (
     VersionSupersededError,
     WaitTimeoutError,
 )
-from rlfleet.fleet.flows import Call, CallOutcome, Delay, Flow, Found, Lost, RawReply
+from rlfleet.fleet.flows import Lost, RawReply
 from rlfleet.fleet.replies import ChangeResult
+from tests.unit.rlfleet.fleet.replying import Server
 
 STEP = "step-1"
-
-
-class Server:
-    """Replies one after another; each call and rest takes its time on the clock."""
-
-    def __init__(self, *outcomes: CallOutcome, call_s: float = 1.0) -> None:
-        self._outcomes: Iterator[CallOutcome] = iter(outcomes)
-        self._last = outcomes[-1]
-        self._call_s = call_s
-        self.calls: list[Call] = []
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def run(self, flow: Flow[Found]) -> Found:
-        outcome: CallOutcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            outcome = self._take(step)
-
-    def _take(self, step: Call | Delay) -> CallOutcome:
-        if isinstance(step, Delay):
-            self.now += step.seconds
-            return None
-        self.calls.append(step)
-        self.now += self._call_s
-        return next(self._outcomes, self._last)
 
 
 def answer(status: int = 200, **fields: Any) -> RawReply:
