@@ -236,7 +236,8 @@ def _socket_of(response: aiohttp.ClientResponse) -> TransportSocket | None:
     transport = None if connection is None else connection.transport
     if transport is None or transport.get_extra_info("ssl_object") is not None:
         return None
-    return transport.get_extra_info("socket")
+    found: TransportSocket | None = transport.get_extra_info("socket")
+    return found
 
 
 async def _lines(response: aiohttp.ClientResponse, quiet: QuietSocket) -> AsyncIterator[bytes]:
