@@ -22,7 +22,7 @@ class GateState(ContractReply):
     waiting: int
     """Requests that wait at the gate."""
     in_flight: int
-    """Requests that passed it and are not answered yet, without probes."""
+    """Requests that compute, passed it and are not answered yet, without probes."""
     version: str | None = None
     """The version that the sidecar named last; None before its first command."""
     is_refusing: bool = False
