@@ -87,7 +87,7 @@ async def received(
         lines = client.watch("token")
         try:
             async for report in lines:
-                if report is not None:
+                if report is not None and report.serial is not None:
                     found.append(report.serial)
                 if len(found) == count:
                     break
