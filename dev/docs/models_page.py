@@ -115,12 +115,15 @@ def _extremes(passed: list[dict[str, Any]]) -> list[str]:
     if not passed:
         return []
     shares = {row["model"]: row["read_share"] for row in passed}
-    least = [f"{m} {share:.1%}" for m, share in shares.items() if share is not None and share < 1]
+    known = [share for share in shares.values() if share is not None]
+    partly = [share for share in known if share < 1]
     none = ", ".join(model for model, share in shares.items() if share is None)
-    most = ", ".join(least)
+    # Rows of another processor have packed other layers.
+    least = f"Of {len(partly)} more it reads at least {min(partly, default=1):.1%}"
     return [
         f"Log probabilities differed by at most {max(row['from_boot'] for row in passed)}.",
-        f"The proof reads back all memory{f', except {most}' if most else ''}.",
+        f"The proof reads back all memory of {len(known) - len(partly)} models.",
+        *([f"{least}: not what vLLM has packed or derived, some by processor."] if partly else []),
         *([f"It reads back no memory of quantised weights: {none}."] if none else []),
     ]
 
