@@ -142,6 +142,8 @@ def _is_removed(seen: ObservedFleet) -> bool:
 def _over(seen: ObservedFleet, version: str, found: Judged) -> FleetError:
     """Return why waiting does not help."""
     workers = _workers(seen, version)
+    if found.state is SyncState.DELETING:
+        return FleetError(f"{seen.name} is {found.message}", code=found.reason, workers=workers)
     if found.state is SyncState.STALLED:
         done, wanted = sum(one.status == "ok" for one in workers), seen.replicas
         return NotProvedError(

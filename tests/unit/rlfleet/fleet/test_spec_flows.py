@@ -48,6 +48,13 @@ def seen(
     return RawReply(200, json.dumps(body).encode())
 
 
+def deleted(reply: RawReply) -> RawReply:
+    """Return the same fleet while a finalizer keeps it."""
+    body = json.loads(reply.body)
+    body["metadata"] |= {"deletionTimestamp": "2026-11-25T02:00:00Z", "finalizers": ["a.b/keep"]}
+    return RawReply(200, json.dumps(body).encode())
+
+
 def rejected(status: int, reason: str, message: str = "m") -> RawReply:
     body = {"kind": "Status", "reason": reason, "message": message}
     return RawReply(status, json.dumps(body).encode())
@@ -61,6 +68,13 @@ def update(server: Server, timeout_s: float = 100.0) -> ChangeResult:
 BEHIND, DONE = seen(), seen(status="True")
 NO_ROUTE = RawReply(404, b"404 page not found\n")
 DENIED = rejected(403, "Forbidden", 'User "t" cannot get resource "rlinferencefleets"')
+
+
+def test_a_fleet_that_a_finalizer_keeps_ends_the_wait() -> None:
+    with pytest.raises(FleetError, match=r"qwen is deleted at .*finalizers: a\.b/keep") as found:
+        update(Server(BEHIND, deleted(DONE)))
+
+    assert (type(found.value), found.value.code) == (FleetError, "Deleted")
 
 
 def test_the_version_alone_is_patched_as_the_given_manager_and_then_only_read() -> None:
