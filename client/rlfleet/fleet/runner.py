@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -9,6 +10,18 @@ import httpx
 
 from rlfleet.fleet.flows import Call, CallOutcome, Delay, Flow, Found, RawReply
 from rlfleet.fleet.settings import lost_by, request_of
+
+
+def run(flow: Flow[Found], take: Callable[[Call | Delay], CallOutcome]) -> Found:
+    """Do each step of a flow by ``take``, and return what the flow returns."""
+    outcome: CallOutcome = None
+    while True:
+        try:
+            step = flow.send(outcome)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        outcome = take(step)
 
 
 class FlowRunner:
@@ -33,14 +46,7 @@ class FlowRunner:
         self._client.close()
 
     def _run(self, flow: Flow[Found]) -> Found:
-        outcome: CallOutcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            outcome = self._take(step)
+        return run(flow, self._take)
 
     def _take(self, step: Call | Delay) -> CallOutcome:
         if isinstance(step, Delay):

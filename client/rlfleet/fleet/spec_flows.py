@@ -85,9 +85,8 @@ def update(
     progress: OnProgress,
 ) -> Flow[ChangeResult]:
     """Write spec.weightVersion, and wait until every worker has proved it; raises FleetError."""
-    began = clock()
-    seen = yield from _patched(fleet, version, manager, began + timeout_s, clock)
-    until = began + timeout_s
+    until = clock() + timeout_s
+    seen = yield from _patched(fleet, version, manager, until, clock)
     seen = yield from _proved(fleet, seen, version, until, clock, progress, is_ours=True)
     return _result(seen, version, judged(seen, version))
 

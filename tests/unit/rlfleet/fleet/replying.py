@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rlfleet.fleet.flows import Call, CallOutcome, Delay, Flow, Found
+from rlfleet.fleet.runner import run
 
 
 class Server:
@@ -19,14 +20,7 @@ class Server:
         return self.now
 
     def run(self, flow: Flow[Found]) -> Found:
-        outcome: CallOutcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            outcome = self._take(step)
+        return run(flow, self._take)
 
     def _take(self, step: Call | Delay) -> CallOutcome:
         if isinstance(step, Delay):
