@@ -17,6 +17,7 @@ from dev.images import names
 from dev.shell import Shell
 from rlfleet_operator.kube.client import KubeClient, fleet_path
 from tests.e2e.history import History, history_of
+from tests.e2e.kills import AtStage
 
 FLEET = "qwen"
 NAMESPACE = "rlfleet-e2e"
@@ -52,6 +53,19 @@ class Fleet:
         """Patch spec.weightVersion, and more of the spec."""
         patch = json.dumps({"spec": {"weightVersion": version} | spec})
         self.shell.kubectl("patch", "rlf", self.name, "--type=merge", "-p", patch)
+
+    def declare_until_hit(self, kill: AtStage, *versions: str) -> str:
+        """Declare one version after the other until the strike hits its stage; return that one.
+
+        A small model is loaded within 50 ms. With both cores busy, a thread that waits for it
+        may sleep through it.
+        """
+        for version in versions:
+            self.declare(version)
+            self.wait_synced()
+            if kill.is_hit.is_set():
+                return version
+        raise AssertionError(f"no strike hit its stage on the way to {', '.join(versions)}")
 
     def scale(self, replicas: int) -> None:
         """Scale as a user does."""
