@@ -3,8 +3,8 @@
 The chain goes down from the target to the first version that is whole: a copy in this worker's
 cache, a full version, or the base model as number 0. It must stay true that a copy counts only
 while the directory that it came from still has the same files: numbers are used again. And that
-deltas of two runs in one directory are not joined: a publisher's checksums show it where two
-deltas change the same tensor, their times where they do not.
+deltas of two runs in one directory are not joined, nor to a copy of the other one's: a publisher's
+checksums show it where two deltas change the same tensor, their times where they do not.
 """
 
 from collections.abc import Callable
@@ -67,17 +67,16 @@ def chain_to(
     above: Published | None = None
     while True:
         version = series.name(number)
-        if links and is_staged(version):
-            return Chain(version, tuple(reversed(links)))
+        is_copied = bool(links) and is_staged(version)
         found = look(number)
         if found is None:
             if number == FIRST:
                 return Chain(BASE_VERSION, tuple(reversed(links)))
             raise _missing(version, series.name(number + 1) if links else None)
-        if found.delta is None:
-            return Chain(version, tuple(reversed(links)))
         if above is not None and not links[0].digest:
             _demand_one_run(found, above, version, series.name(number + 1))
+        if is_copied or found.delta is None:
+            return Chain(version, tuple(reversed(links)))
         links.append(Link(version, number, found.identity, found.files, found.digest))
         above = found
         number = found.delta.parent

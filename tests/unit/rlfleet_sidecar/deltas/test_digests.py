@@ -135,8 +135,9 @@ def test_a_digest_of_another_kind_is_not_compared(
     assert taken("weight_v000001") == base
 
 
+@pytest.mark.parametrize("is_held", [False, True], ids=["of the volume", "of the cache"])
 def test_deltas_of_two_runs_in_one_directory_are_not_joined(
-    taken: Taken, base: Tensors, weights: Path
+    taken: Taken, base: Tensors, weights: Path, *, is_held: bool
 ) -> None:
     """slime's have no digest of a version, and here no tensor in common whose checksum differs."""
     one = base | {FROZEN: trained(base, 1)[FROZEN]}
@@ -148,6 +149,9 @@ def test_deltas_of_two_runs_in_one_directory_are_not_joined(
     again = write_delta(weights, 1, base, base | {FROZEN: trained(base, 4)[FROZEN]})
     later = (weights / "weight_v000003" / INDEX).stat().st_mtime + 60
     os.utime(again / INDEX, (later, later))
+    if is_held:
+        # Then the second's delta would be applied to the worker's copy.
+        assert taken("weight_v000001")[FROZEN] == trained(base, 4)[FROZEN]
 
     with pytest.raises(SidecarError, match="weight_v000002 is older than weight_v000001") as caught:
         taken("weight_v000002")
