@@ -1,4 +1,5 @@
-{{/* The name of every object. The release's name alone was it before there were overrides. */}}
+{{/* The name of every object. The release's name alone was it before there were overrides. A Service
+takes no dot and no leading digit. A name that was changed ends in a hash, so that no two become one. */}}
 {{- define "rlfleet.name" -}}
 {{- $name := .Values.fullnameOverride -}}
 {{- if not $name -}}
@@ -7,7 +8,11 @@
 {{- $name = printf "%s-%s" $name .Values.nameOverride -}}
 {{- end -}}
 {{- end -}}
-{{- $name | trunc 50 | trimSuffix "-" -}}
+{{- $valid := regexReplaceAll "^([0-9])" $name "rlfleet-${1}" | replace "." "-" -}}
+{{- if or (ne $valid $name) (gt (len $name) 50) -}}
+{{- $valid = printf "%s-%s" ($valid | trunc 41 | trimSuffix "-") (sha256sum $name | trunc 8) -}}
+{{- end -}}
+{{- $valid -}}
 {{- end -}}
 
 {{- define "rlfleet.serviceAccount" -}}

@@ -75,6 +75,19 @@ def test_the_api_server_knows_every_field(plane: apiserver.ControlPlane, values:
     assert len(done.stdout.splitlines()) == sum(1 for one in yaml.safe_load_all(text) if one)
 
 
+@pytest.mark.parametrize("release", ["v0.2", "2-rl", "r" * 53, "a." * 26 + "a"])
+def test_the_api_server_takes_the_names_of_any_release(
+    plane: apiserver.ControlPlane, release: str
+) -> None:
+    values = "{namespaces: [default], networkPolicy: {enabled: true}, metrics: {service: true}}"
+    text = rendered("--namespace=default", values=values, name=release)
+    words = ("create", "--dry-run=server", "--validate=strict", "--filename=-")
+
+    done = kubectl(plane, *words, stdin=text, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_api_server_takes_the_example_for_artifact_hub(plane: apiserver.ControlPlane) -> None:
     annotations = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
     (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
