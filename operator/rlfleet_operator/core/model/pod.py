@@ -70,6 +70,7 @@ def pod_from(raw: Raw) -> Pod | None:
         created_at=_epoch(metadata.get("creationTimestamp")),
         engine_exit=_last_exit(_engine(status)),
         trouble=_trouble(metadata["name"], status, conditions),
+        crash=_restarted(metadata["name"], status),
         topology=_topology(raw, labels),
         ready_changed_at=_epoch(conditions.get("Ready", {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
@@ -118,7 +119,8 @@ _PLAIN_REASONS = {"Error", "Completed", None}
 
 
 def _last_exit(container: Raw) -> str | None:
-    last = (container.get("lastState") or {}).get("terminated")
+    ends = ((container.get(state) or {}).get("terminated") for state in ("state", "lastState"))
+    last = next((end for end in ends if end), None)
     if last is None:
         return None
     reason, said = last.get("reason"), last_words(last)
@@ -131,6 +133,15 @@ def _crash(pod: str, container: Raw) -> str:
     ended = _last_exit(container)
     how = f"restart {container.get('restartCount', 0)}" + (f", exit code {ended}" if ended else "")
     return f"{how}; {log_of(pod, container['name'])}"
+
+
+def _restarted(pod: str, status: Raw) -> str | None:
+    """Return how the first container that is restarted and not ready ended last."""
+    for container in _container_statuses(status):
+        is_ours = container["name"] != ENGINE_CONTAINER
+        if is_ours and container.get("restartCount") and not container.get("ready"):
+            return f"{container['name']}: {_crash(pod, container)}"
+    return None
 
 
 _PATIENCE = {"ContainerCreating", "PodInitializing"}

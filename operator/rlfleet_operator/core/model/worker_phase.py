@@ -123,10 +123,8 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     overdue = overdue_at(worker)
     if overdue is not None and world.moment >= overdue:
         return "pod is still terminating; if its node is lost, delete the pod with --force"
-    if (found := _of_pod(worker)) is not None:
+    if (found := _of_pod(worker) or _of_silence(worker)) is not None:
         return found
-    if (told := _of_silence(worker)) is not None:
-        return told
     problem = None
     if worker.report and worker.reachable:
         problem = _problem_of(worker, worker.report, world.fleet)
@@ -137,9 +135,11 @@ def complaint_of(worker: Worker, world: World) -> str | None:
 
 def _of_silence(worker: Worker) -> str | None:
     """Return what is said of a worker that does not answer: by this operator, or in status."""
-    if worker.silence and phase_of(worker) is Phase.UNREACHABLE:
-        return worker.silence
-    return worker.last.message if worker.last else None
+    crash = worker.pod.crash if worker.pod and not worker.reachable else None
+    silence = worker.silence if phase_of(worker) is Phase.UNREACHABLE else None
+    # The crash first, because a long message is cut.
+    told = "; ".join(why for why in (crash, silence) if why)
+    return told or (worker.last.message if worker.last else None)
 
 
 def _is_explained(worker: Worker, problem: Problem) -> bool:

@@ -29,6 +29,9 @@ class Pod:
     engine_restarts: int
     trouble: str | None
     """Why a container or the scheduler is stuck, in Kubernetes' words."""
+    crash: str | None = None
+    """How a restarted container that is not ready ended last, the engine left out. While it runs,
+    there is no trouble."""
     created_at: float | None = None
     """When the API server created it; None if unknown."""
     engine_exit: str | None = None

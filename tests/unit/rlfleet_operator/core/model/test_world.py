@@ -83,6 +83,10 @@ def test_a_pod_of_which_nothing_is_known_yet_is_pending() -> None:
     )
 
 
+OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+OOM_SAID = "exit code 137, OOMKilled"
+
+
 def test_all_that_decisions_need_is_read_from_a_pod() -> None:
     told = raw(
         labels=LABELS | {VERSION_LABEL: "step-1"},
@@ -218,6 +222,26 @@ def test_only_the_engine_s_restarts_count(statuses: list[dict[str, Any]], expect
 
     assert found is not None
     assert found.engine_restarts == expected
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "expected"),
+    [
+        ({"restartCount": 0, "ready": False}, None),
+        ({"restartCount": 3, "ready": True, "lastState": OOM}, None),
+        ({"restartCount": 3, "ready": False, "lastState": OOM}, f"restart 3, {OOM_SAID}"),
+        ({"restartCount": 3, "ready": False, "state": OOM}, f"restart 3, {OOM_SAID}"),
+        ({"restartCount": 1, "ready": False}, "restart 1"),
+    ],
+    ids=["starts", "is up again", "runs", "has just ended", "no end is known"],
+)
+def test_a_crash_is_known_between_restarts(sidecar: dict[str, Any], expected: str | None) -> None:
+    found = pod_from(raw(initContainerStatuses=[{"name": "sidecar", **sidecar}]))
+
+    log = "log: kubectl logs qwen-3 -c sidecar --previous"
+    assert found is not None
+    assert found.trouble is None
+    assert found.crash == (None if expected is None else f"sidecar: {expected}; {log}")
 
 
 # --- fleets -----------------------------------------------------------------------------------

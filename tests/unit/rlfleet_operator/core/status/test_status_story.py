@@ -97,6 +97,44 @@ def test_a_worker_out_of_traffic_says_how_far_its_engine_is(seen: World, says: s
     assert ready.message == f"1 of 2 workers ready; qwen-0: {says}"
 
 
+CRASH = (
+    "sidecar: restart 4, exit code 137, OOMKilled; log: kubectl logs qwen-0 -c sidecar --previous"
+)
+SILENCE = "sidecar at http://10.0.0.1:8090 does not answer: ConnectError"
+
+
+@pytest.mark.parametrize(
+    ("fields", "crash", "says"),
+    [
+        ({"report": None}, CRASH, CRASH),
+        ({}, CRASH, CRASH),
+        ({"silence": SILENCE}, CRASH, f"{CRASH}; {SILENCE}"),
+        ({"silence": SILENCE}, None, SILENCE),
+        ({"reachable": True}, CRASH, "engine starting"),
+    ],
+    ids=[
+        "before its first answer",
+        "after one",
+        "silent for long",
+        "silent for another reason",
+        "up",
+    ],
+)
+def test_a_sidecar_that_crashes_says_so_between_its_restarts(
+    fields: dict[str, Any], crash: str | None, says: str
+) -> None:
+    known = replace(worker(0, Stage.DOWN), reachable=False)
+    assert known.pod is not None
+    pod = replace(known.pod, crash=crash)
+    seen = workers.world(replace(known, pod=pod, **fields), worker(1))
+
+    ready = condition(seen, "Ready")
+
+    assert status_for(seen).workers[0].message == says
+    assert ready is not None
+    assert ready.message == f"1 of 2 workers ready; qwen-0: {says}"
+
+
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
