@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TypedDict
 
+from rlfleet_kubectl import interrupts
 from rlfleet_kubectl.core.names import FLEET_LABEL, FLEETS
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_view.fleet import ObservedFleet, RawObject
@@ -102,9 +103,7 @@ class Kubectl:
         """
         words = self.words("get", FLEETS, name, "-o", "json", "--watch")
         while True:
-            with subprocess.Popen(
-                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **TEXT
-            ) as process:
+            with running(words) as process:
                 arrived: queue.Queue[RawObject | None] = queue.Queue()
                 reader = threading.Thread(target=_read, args=(process.stdout, arrived), daemon=True)
                 reader.start()
@@ -127,27 +126,35 @@ def _name(name: str) -> str:
     return name
 
 
+@contextlib.contextmanager
+def running(words: Sequence[str], *, stdin: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Start a command that ends with the block; its output and errors are pipes.
+
+    A Popen that a signal interrupts does not know what it has started.
+    """
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as ends:
+        with interrupts.held():
+            begun = subprocess.Popen(words, stdin=stdin, stdout=pipe, stderr=pipe, **TEXT)
+            process = ends.enter_context(begun)
+            ends.callback(process.kill)
+        yield process
+
+
 def ran(words: Sequence[str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; bytes of its output that are no UTF-8 are replaced.
 
     What it says before its end is shown: a login plugin may ask the user to open a page.
     """
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        words, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe, **TEXT
-    ) as process:
+    with running(words, stdin=None if stdin is None else subprocess.PIPE) as process:
         # Read here, and not by communicate(), which has it at the end.
         stderr, process.stderr = process.stderr, None
         said: list[str] = []
         listener = threading.Thread(target=_listen, args=(stderr, said), daemon=True)
         relay = threading.Thread(target=_relay, args=(process, said), daemon=True)
-        try:
-            listener.start()
-            relay.start()
-            printed, _ = process.communicate(stdin)
-        except BaseException:
-            process.kill()
-            raise
+        listener.start()
+        relay.start()
+        printed, _ = process.communicate(stdin)
         listener.join()
         return subprocess.CompletedProcess(words, process.wait(), printed, "".join(said))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rlfleet_kubectl import kubectl
+
 KUBECTL = """#!/bin/sh
 echo $$ > "$0.started"
 exec sleep 60
@@ -57,6 +59,35 @@ def test_a_command_ends_by_the_signal_and_without_words(tmp_path: Path, words: l
     while _runs(asked) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(asked)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_instant_in_which_kubectl_starts_ends_kubectl_too(
+    number: int,
+) -> None:
+    """A script may send it to the command alone: then nothing else ends kubectl."""
+
+    def strike(_frame: object, event: str, called: object) -> None:
+        if event == "c_return" and getattr(called, "__name__", "") == "fork_exec":
+            sys.setprofile(None)
+            signal.raise_signal(number)
+
+    before, known = _children(), signal.signal(number, signal.default_int_handler)
+    try:
+        sys.setprofile(strike)
+        with pytest.raises(KeyboardInterrupt):
+            kubectl.ran(["sleep", "60"])
+    finally:
+        sys.setprofile(None)
+        signal.signal(number, known)
+
+    assert [one for one in _children() - before if _runs(one)] == []
+
+
+def _children() -> set[int]:
+    """Return the processes that this one has started."""
+    found = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for one in found for pid in one.read_text().split()}
 
 
 def _runs(pid: int) -> bool:
