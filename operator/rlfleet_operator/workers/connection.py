@@ -83,7 +83,7 @@ class WorkerConnection:
     answered: bool = False
     """Whether the first state request has ended, with an answer or without."""
     idle_since: float = 0.0
-    """Since when the worker is idle although a command is under way."""
+    """Since when the worker is idle as far as known: the last command, or report of one."""
     patience_s: float = PATIENCE_S
     error: str | None = None
     """The error of the last state request while the pod runs; None after an answer."""
@@ -243,6 +243,8 @@ class WorkerConnection:
 
     def learn(self, report: WorkerReport, now: float) -> None:
         """Store a report; ``now`` by the monotonic clock."""
+        if not self._is_idle or report.running is not None:
+            self.idle_since = now
         self.report, self.reachable, self.answered_at = report, True, now
         self._remember(report.refusal)
         is_open = report.stage is Stage.OPEN
@@ -284,10 +286,12 @@ class WorkerConnection:
 
     def has_lost_answer(self, now: float) -> bool:
         """Return whether a command is under way whose worker has been idle for too long."""
-        is_busy = self.report is None or not self.reachable or self.report.running is not None
-        if self.command is None or is_busy:
-            self.idle_since = now
-        return now - self.idle_since > LOST_S
+        return self.command is not None and self._is_idle and now - self.idle_since > LOST_S
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether the sidecar, as last known, carries out nothing."""
+        return self.reachable and self.report is not None and self.report.running is None
 
     def give_up_lost(self, now: float) -> None:
         """Cancel such a command."""

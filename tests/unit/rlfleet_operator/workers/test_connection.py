@@ -42,14 +42,27 @@ async def test_a_command_whose_worker_is_idle_is_given_up(contact: WorkerConnect
 
 async def test_a_command_that_is_carried_out_is_waited_for(contact: WorkerConnection) -> None:
     running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-1")
-    contact.report = workers.report(running=running)
+    contact.learn(workers.report(running=running), 1.0)
 
     contact.give_up_lost(600.0)
     assert not is_given_up(contact)
 
-    contact.report = workers.report()
+    contact.learn(workers.report(), 600.0)
     contact.give_up_lost(604.0)
     assert not is_given_up(contact)
+
+    contact.learn(workers.report(), 604.0)
+    contact.give_up_lost(606.0)
+    assert is_given_up(contact)
+
+
+async def test_to_ask_whether_an_answer_is_lost_changes_nothing(contact: WorkerConnection) -> None:
+    running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-1")
+    contact.learn(workers.report(running=running), 1.0)
+
+    assert not contact.has_lost_answer(600.0)
+
+    assert contact.idle_since == 1.0
 
 
 async def test_silence_says_nothing_about_a_command(contact: WorkerConnection) -> None:
