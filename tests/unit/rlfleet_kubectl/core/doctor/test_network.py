@@ -1,0 +1,175 @@
+"""NetworkPolicies that block, and names that others have taken."""
+
+import pytest
+
+from rlfleet_kubectl.core.doctor.finding import Severity
+from tests.unit.rlfleet_kubectl.clusters import Change, Cluster
+from tests.unit.rlfleet_kubectl.defects import HTTP, Defect, both, demand_found, policed, setting
+
+E = Severity.ERROR
+
+
+def taken(kind: str, name: str, owner: str = "other") -> Change:
+    def change(cluster: Cluster) -> None:
+        owners = [{"kind": "RLInferenceFleet", "name": "other", "uid": owner}]
+        metadata = {"name": name, "namespace": "plugin", "ownerReferences": owners}
+        cluster.space[kind] = [
+            one for one in cluster.space[kind] if one["metadata"]["name"] != name
+        ]
+        cluster.space[kind].append({"metadata": metadata})
+
+    return change
+
+
+ADMIN_FROM_OPERATOR = {
+    "ports": [{"port": "admin"}],
+    "from": [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "plugin-system"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "rlfleet-operator"}},
+        }
+    ],
+}
+
+
+HTTP_FROM_OPERATOR = {**ADMIN_FROM_OPERATOR, "ports": [{"port": "http"}]}
+
+
+SHOWN: list[Defect] = [
+    (
+        "a policy that keeps the operator out",
+        policed("space", policyTypes=["Ingress"], ingress=[HTTP]),
+        E,
+        "PolicyBlocksOperator",
+        "port 8090: networkpolicy plugin/strict",
+        "port 8090 from namespaceSelector kubernetes.io/metadata.name=plugin-system",
+    ),
+    (
+        "a policy for another namespace's operator",
+        policed(
+            "space", ingress=[HTTP, {"ports": [{"port": 8090}], "from": [{"podSelector": {}}]}]
+        ),
+        E,
+        "PolicyBlocksOperator",
+        "port 8090",
+        "add an ingress rule",
+    ),
+    (
+        "a policy for the default port, which is another",
+        both(
+            setting("RLFLEET_ADMIN_PORT", "9090"),
+            policed("space", ingress=[HTTP, {"ports": [{"port": 8090}]}]),
+        ),
+        E,
+        "PolicyBlocksOperator",
+        "port 9090",
+        "port 9090 from",
+    ),
+    (
+        "a policy that keeps samplers out",
+        policed("space", ingress=[ADMIN_FROM_OPERATOR]),
+        E,
+        "PolicyBlocksSamplers",
+        "port 8000",
+        "port 8000 from your samplers",
+    ),
+    (
+        "a policy that lets the operator alone reach the engines",
+        policed("space", ingress=[ADMIN_FROM_OPERATOR, HTTP_FROM_OPERATOR]),
+        E,
+        "PolicyBlocksSamplers",
+        "port 8000",
+        "port 8000 from your samplers",
+    ),
+    (
+        "a policy that keeps the operator in",
+        policed("operator", policyTypes=["Egress"], egress=[{"ports": [{"port": 443}]}]),
+        E,
+        "PolicyBlocksOperator",
+        "no rule lets the operator send to port 8090",
+        "rlfleet.dev/fleet=qwen",
+    ),
+    (
+        "a Service of another fleet",
+        taken("services", "qwen-workers"),
+        E,
+        "NameTaken",
+        "RLInferenceFleet other",
+        "delete service/qwen-workers,",
+    ),
+    (
+        "a pod without an owner",
+        taken("pods", "qwen-0"),
+        E,
+        "NameTaken",
+        "fleet plugin/qwen",
+        "delete pod/qwen-0,",
+    ),
+]
+HARMLESS: list[tuple[str, Change]] = [
+    (
+        "a policy for another port of the sidecars",
+        both(
+            setting("RLFLEET_ADMIN_PORT", "9090"),
+            policed("space", ingress=[HTTP, {"ports": [{"port": 9090}]}]),
+        ),
+    ),
+    ("a policy that lets both through", policed("space", ingress=[ADMIN_FROM_OPERATOR, HTTP])),
+    (
+        "a policy about other pods",
+        policed("space", podSelector={"matchLabels": {"app": "x"}}, ingress=[]),
+    ),
+    (
+        "a policy with a range of ports",
+        policed("space", ingress=[{"ports": [{"port": 8000, "endPort": 9000}]}]),
+    ),
+    (
+        "a policy that lets the node's network through",
+        policed("space", ingress=[HTTP, {"from": [{"ipBlock": {"cidr": "10.244.0.0/16"}}]}]),
+    ),
+    ("a policy about what workers send", policed("space", policyTypes=["Egress"], egress=[])),
+    (
+        "an operator that may send to workers",
+        policed(
+            "operator",
+            egress=[
+                {
+                    "to": [
+                        {
+                            "namespaceSelector": {},
+                            "podSelector": {
+                                "matchExpressions": [
+                                    {"key": "rlfleet.dev/fleet", "operator": "Exists"}
+                                ]
+                            },
+                        }
+                    ]
+                }
+            ],
+        ),
+    ),
+    ("a Service of another name", taken("services", "other")),
+]
+
+
+@pytest.mark.parametrize("defect", SHOWN, ids=[one[0] for one in SHOWN])
+def test_a_defect_is_found(defect: Defect) -> None:
+    demand_found(defect)
+
+
+@pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
+def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
+    cluster = Cluster()
+    change(cluster)
+
+    assert cluster.diagnosed() == []
+
+
+def test_a_mend_that_deletes_names_each_object() -> None:
+    cluster = Cluster()
+    taken("services", "qwen-workers")(cluster)
+    taken("services", "qwen")(cluster)
+
+    (found,) = cluster.diagnosed()
+    assert len(found.others) == 1
+    assert "delete service/qwen-workers service/qwen," in found.mend
