@@ -106,6 +106,14 @@ SHOWN: list[Defect] = [
         "fix `weightVersion`",
     ),
     (
+        "a pod beyond a LimitRange, which the API server does not name",
+        said("Stalled", "ObjectRefused"),
+        E,
+        "Stalled",
+        "ObjectRefused",
+        "per Pod` is of a LimitRange (`kubectl describe limits`)",
+    ),
+    (
         "requests that wait",
         said("Degraded", "RequestsWaiting"),
         E,
