@@ -64,7 +64,7 @@ def deletion(fleet: ObservedFleet) -> str:
 
 
 def summary(fleet: ObservedFleet) -> str:
-    """Return the state in one line: the operator's own, but for what it does not write."""
+    """Return the state in one line: the operator's own, unless the fleet is being deleted."""
     found = judged(fleet)
     told = "" if found.state is SyncState.DELETING else fleet.status.get("summary")
     return str(told or found.message)

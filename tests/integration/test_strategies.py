@@ -146,6 +146,7 @@ async def test_a_fleet_with_a_foreign_finalizer_keeps_no_change_alive(
     await until(lambda: _is_in(node, "qwen-0", Stage.PAUSED))
 
     await fleet.kube.delete(path, (await fleet.get())["metadata"]["uid"])
+    await until(lambda: _says(fleet, "Deleting, kept by finalizers: example.com/kept"))
     await asyncio.sleep(1)
     first = (await node.worker("qwen-0").report()).expires_s
     await asyncio.sleep(3)
@@ -155,6 +156,10 @@ async def test_a_fleet_with_a_foreign_finalizer_keeps_no_change_alive(
     assert first is not None
     assert later is not None
     assert later < first - 1
+
+
+async def _says(fleet: Fleet, summary: str) -> bool:
+    return bool((await fleet.status())["summary"] == summary)
 
 
 async def _is_in(node: HollowNode, name: str, stage: Stage) -> bool:

@@ -36,7 +36,7 @@ from rlfleet_operator.core.rollout.retention import needs
 from rlfleet_operator.core.rollout.rollout import Rollout
 from rlfleet_operator.core.simulation.preview import with_preview
 from rlfleet_operator.core.status import conditions, events, size_limit
-from rlfleet_operator.core.status.fleet import abandoned, patch_of, status_of, unread
+from rlfleet_operator.core.status.fleet import abandoned, in_deletion, patch_of, status_of, unread
 from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.core.timers import due_in_s
 from rlfleet_operator.core.trainer.models import target_of
@@ -198,6 +198,12 @@ class Reconciler:
             event = events.KubeEvent("Warning", conditions.UNREAD, conditions.unread(error))
             self._announcements.post(named(self._raw), [event])
 
+    async def _report_deletion(self) -> None:
+        """Report in status what keeps the fleet."""
+        patch = in_deletion(self._raw)
+        if patch is not None:
+            self.deliver(await self._services.kube.patch(fleet_path(*self.key) + "/status", patch))
+
     def _heartbeat_epoch(self) -> int | None:
         """Return the epoch that renews the TTL of workers' changes; None if they must expire.
 
@@ -217,6 +223,7 @@ class Reconciler:
         if fleet.deleting:
             # Another controller's finalizer may keep it for long: send no heartbeat until then.
             await self._contacts.close()
+            await self._report_deletion()
             return INTERVAL_S
         epoch = epoch_for(fleet, self._taken, self._contacts.highest_epoch)
         await self._upkeep.look(fleet)

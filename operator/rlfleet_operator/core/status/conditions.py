@@ -33,8 +33,6 @@ from rlfleet_operator.crd.fleet_status import Condition
 from rlfleet_operator.crd.rollout_spec import Promote, Strategy
 
 MESSAGE_LIMIT = 1024
-SUMMARY_LIMIT = 80
-"""Characters of the column STATUS."""
 
 
 def verdicts(world: World, rollout: Rollout | None) -> tuple[ConditionVerdict, ...]:
@@ -183,7 +181,7 @@ def summary(world: World, found: Iterable[ConditionVerdict]) -> str:
     if stalled is not None:
         count = ready.message.partition(" workers")[0]
         text = f"Stalled: {stalled.reason}; {count} workers ready"
-    return text if len(text) <= SUMMARY_LIMIT else f"{text[: SUMMARY_LIMIT - 1]}…"
+    return text
 
 
 def _state(worker: Worker) -> str:

@@ -22,6 +22,8 @@ from rlfleet_operator.crd.fleet_status import (
 from rlfleet_operator.crd.selftest import SelfTestStatus
 
 _WORKER_MESSAGE_LIMIT = 256
+_SUMMARY_LIMIT = 80
+"""Characters of the column STATUS."""
 _ONE_TRAINER_S = 60.0
 """Rejections of one trainer within this time count as one: it calls every worker."""
 
@@ -67,11 +69,15 @@ def _whole(world: World, rollout: Rollout | None) -> FleetStatus:
         workers=[_worker(w, world) for w in listed],
         adapters=lora.statuses(world),
         workers_truncated=len(world.workers) - len(listed),
-        summary=conditions.summary(world, verdicts),
+        summary=_column(conditions.summary(world, verdicts)),
         conditions=conditions.dated(
             verdicts, fleet.status.conditions, generation=fleet.generation, now=now
         ),
     )
+
+
+def _column(summary: str) -> str:
+    return summary if len(summary) <= _SUMMARY_LIMIT else f"{summary[: _SUMMARY_LIMIT - 1]}…"
 
 
 def _quarantined(world: World) -> int:
@@ -139,6 +145,20 @@ def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | 
     }
     version = {"resourceVersion": metadata["resourceVersion"]}
     return {"metadata": version, "status": update}
+
+
+def in_deletion(raw: Raw) -> dict[str, Any] | None:
+    """Return the merge patch that reports what keeps a fleet that is being deleted.
+
+    None if status reports it already. The patch changes nothing else in status.
+    """
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    finalizers = ", ".join(metadata.get("finalizers") or ())
+    summary = _column(f"Deleting, kept by finalizers: {finalizers}")
+    if status.get("summary") == summary:
+        return None
+    version = {"resourceVersion": metadata["resourceVersion"]}
+    return {"metadata": version, "status": {"summary": summary}}
 
 
 def _trainer_target(world: World) -> TrainerTarget | None:
