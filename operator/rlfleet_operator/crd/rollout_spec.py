@@ -102,8 +102,8 @@ class RolloutSpec(Model):
     max_unavailable: IntOrPercent = Field(
         default="25%",
         description="Workers that may be out of service at once, a number or a percentage"
-        " (rounded down, at least 1). Workers that are already broken do not count."
-        " Barrier ignores it.",
+        " (rounded down, at least 1). Workers that are already broken, or whose pods are lost in"
+        " their change, do not count. Barrier ignores it.",
     )
     partition: Share = Field(
         default=0,
