@@ -15,6 +15,8 @@ _UNSEEN_S = 60.0
 """How old a spec is before it is a finding that it is unread, or that a pod is missing."""
 _AWAITS = "waiting: "
 """How the operator's message about a prepare begins that waits for the store."""
+_CRASHED = "-c sidecar --previous"
+"""What the operator's message about a sidecar that crashes has: how to read its log."""
 _PREPARE_S = 900
 """Default of spec.rollout.timeouts.prepareSeconds."""
 _TOKEN = "token"  # noqa: S105 - the name of a key
@@ -128,7 +130,9 @@ def _of_worker(row: WorkerRow, scene: FleetScene, known: Reasons) -> Iterator[Fi
         return
     cause = next((name for name in known if name in row.message), "")
     why = "; ".join(entry.text for entry in known.get(cause, ()) if entry.column == "do")
-    mend = why or f"{command} logs {row.name} -c sidecar"
+    log = f"{command} logs {row.name} -c sidecar"
+    # A sidecar that crashes refuses connections too, and no policy or mesh is at fault.
+    mend = f"{log} --previous" if _CRASHED in row.message else why or log
     said = f"the operator gets no answer: {row.message}".removesuffix(": ")
     yield error("WorkerUnreachable", about, said, mend)
 

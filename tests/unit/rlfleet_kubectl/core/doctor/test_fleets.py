@@ -5,6 +5,7 @@ import pytest
 from rlfleet_contract.worker.report import Progress
 from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_operator.core.model.worker_phase import awaited_by
+from rlfleet_operator.core.model.worker_pod import log_of
 from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, condition
 from tests.unit.rlfleet_kubectl.defects import Defect, both, demand_found, in_fleet, put, refused
 from tests.unit.rlfleet_view.recordings import HALF_COPIED
@@ -176,6 +177,17 @@ SHOWN: list[Defect] = [
         "WorkerUnreachable",
         "ConnectTimeout",
         "NetworkPolicy",
+    ),
+    (
+        "a sidecar between its restarts",
+        worker(
+            "Unreachable",
+            f"sidecar: restart 4, exit code 1; {log_of('qwen-0', 'sidecar')}; ConnectError",
+        ),
+        E,
+        "WorkerUnreachable",
+        "restart 4, exit code 1",
+        "kubectl -n plugin logs qwen-0 -c sidecar --previous",
     ),
     (
         "a worker in doubt",
