@@ -116,7 +116,7 @@ class Supervisor:
         return self._pods.owned(key, raw["metadata"]["uid"] if raw else None)
 
     async def news(self, key: FleetKey, within_s: float) -> None:
-        """Return when a fleet has a newer state, or after ``within_s`` seconds."""
+        """Return when a fleet has a newer state or is deleted, or after ``within_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, within_s)):
                 await self._awaited.setdefault(key, asyncio.Event()).wait()
@@ -149,9 +149,7 @@ class Supervisor:
     def deliver(self, kind: str | None, raw: Json) -> None:
         """Process a watch event of a fleet, or (with no kind) a state that was read."""
         key = _key(raw)
-        awaited = self._awaited.pop(key, None)
-        if awaited is not None:
-            awaited.set()
+        self._announce(key)
         if revision_of(raw) <= self._gone.get(key, 0):
             return
         known = self._raws.get(key)
@@ -167,7 +165,13 @@ class Supervisor:
             self._failed.pop(key, None)
         self._drive(key)
 
+    def _announce(self, key: FleetKey) -> None:
+        awaited = self._awaited.pop(key, None)
+        if awaited is not None:
+            awaited.set()
+
     def _forget(self, key: FleetKey, revision: int) -> None:
+        self._announce(key)
         self._raws.pop(key, None)
         self._failed.pop(key, None)
         self._gone[key] = revision

@@ -118,6 +118,21 @@ async def test_a_sweep_forgets_deleted_fleets_with_their_metrics(
     assert fleets.known(KEY) is None
 
 
+async def test_a_trainer_that_waits_learns_of_a_deletion_that_a_sweep_found(
+    fleets: Supervisor, api: FakeApi
+) -> None:
+    fleets.deliver("ADDED", fleet("a", 5))
+    waiting = asyncio.create_task(fleets.news(KEY, 60))
+    await asyncio.sleep(0)
+    api.objects[fleet_path("")] = {"metadata": {"resourceVersion": "10"}, "items": []}
+
+    await fleets.sweep("")
+
+    async with asyncio.timeout(5):
+        await waiting
+    assert fleets.known(KEY) is None
+
+
 def listed(name: str, uid: str, revision: int) -> Json:
     """Return an object of a list that names objects only."""
     about = {"namespace": "rl", "name": name, "uid": uid, "resourceVersion": str(revision)}
