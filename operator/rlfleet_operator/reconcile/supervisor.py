@@ -42,8 +42,14 @@ _BACKOFF = Backoff(5.0, 300.0, well_s=300.0)
 """Between a driver that failed and the next of its fleet."""
 _SWEEP_S = 60.0
 """How often all fleets are listed: no event reports changes during a gap of kopf's watch."""
+_STALE_S = 45.0
+"""How long an API server may be stale, less than two sweeps."""
 _REMEMBERED = 10_000
 """The number of deleted fleets whose late events are recognized."""
+
+
+class StoreRewoundError(Exception):
+    """The API server's objects are older than before, as after a restore of etcd."""
 
 
 class Supervisor:
@@ -68,6 +74,8 @@ class Supervisor:
         self._pods: PodCache
         self._election: Election
         self._tasks: list[asyncio.Task[Any]] = []
+        self._rewound_since: float | None = None
+        """Since when lists are older than what is known, monotonic."""
         self._missed = asyncio.Event()
         """Set when the watch was interrupted and may have missed events."""
 
@@ -196,12 +204,20 @@ class Supervisor:
         self._missed.set()
 
     async def sweep(self, namespace: str) -> None:
-        """List the fleets of a namespace (empty: of all) and process what the watch missed."""
+        """List the fleets of a namespace (empty: of all) and process what the watch missed.
+
+        Raises StoreRewoundError if lists have been older than what is known for a minute.
+        """
         found, revision = dict[FleetKey, Json](), 0
+        highest = max(map(revision_of, self._raws.values()), default=0)
         path = fleet_path(namespace)
         async for page in self.kube.pages(path, accept=METADATA_ONLY, limit="500"):
             found |= {_key(item): item for item in page["items"]}
             revision = revision_of(page)
+        if revision < highest:
+            self._demand_passing(revision, highest)
+            return
+        self._rewound_since = None
         for key, raw in list(self._raws.items()):
             is_of_it = not namespace or key[0] == namespace
             is_there = key in found or revision_of(raw) > revision
@@ -212,6 +228,19 @@ class Supervisor:
         for key, item in found.items():
             await self._take_missed(item)
             self._drive_again(key)
+
+    def _demand_passing(self, revision: int, highest: int) -> None:
+        """Raise StoreRewoundError if the API server has been in the past for long.
+
+        One that is stale catches up. After a restore of etcd newer states have lower revisions,
+        and only a new process takes them.
+        """
+        now = time.monotonic()
+        self._rewound_since = self._rewound_since or now
+        if now - self._rewound_since >= _STALE_S:
+            raise StoreRewoundError(
+                f"fleets listed at revision {revision}, known at {highest}: etcd was restored"
+            )
 
     async def _take_missed(self, listed: Json) -> None:
         """Read a fleet whose newest state the watch did not deliver."""

@@ -13,9 +13,10 @@ from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from rlfleet_operator.kube.lease import LeaseTerm
 from rlfleet_operator.kube.pod_cache import PodCache
+from rlfleet_operator.reconcile import supervisor
 from rlfleet_operator.reconcile.reconciler import Reconciler
 from rlfleet_operator.reconcile.shared_clients import SharedClients
-from rlfleet_operator.reconcile.supervisor import Supervisor
+from rlfleet_operator.reconcile.supervisor import StoreRewoundError, Supervisor
 from rlfleet_operator.settings import OperatorSettings
 from rlfleet_operator.workers.certificate import SidecarCertificates
 from tests.fakes.kube import FakeApi, serving
@@ -101,21 +102,41 @@ def test_what_comes_late_brings_no_fleet_back(
 async def test_a_sweep_forgets_deleted_fleets_with_their_metrics(
     fleets: Supervisor, api: FakeApi
 ) -> None:
-    for name, uid, revision in (("qwen", "a", 5), ("new", "n", 12), ("stays", "s", 6)):
+    for name, uid, revision in (("qwen", "a", 5), ("stays", "s", 6)):
         fleets.deliver("ADDED", fleet(uid, revision, name))
         metrics.begin("rl", name)
     there = [listed("stays", "s", 6), listed("elsewhere", "another", 7)]
     api.objects[fleet_path("")] = {"metadata": {"resourceVersion": "10"}, "items": there}
 
-    await fleets.sweep("")
+    sweeping = asyncio.create_task(fleets.sweep(""))
+    await asyncio.sleep(0)
+    # Made after the list was.
+    fleets.deliver("ADDED", fleet("n", 12, "new"))
+    await sweeping
 
     assert fleets.known(KEY) is None
-    # Made after the list was.
     assert fleets.known(("rl", "new")) is not None
     assert fleets.known(("rl", "stays")) is not None
     assert "qwen" not in {labels["fleet"] for labels in counted()}
     fleets.deliver(None, fleet("a", 9))
     assert fleets.known(KEY) is None
+
+
+async def test_a_store_that_stays_in_the_past_ends_the_process_and_a_stale_reply_does_not(
+    fleets: Supervisor, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restored etcd counts on from an older revision: newer states would be taken for older."""
+    fleets.deliver("ADDED", fleet("a", 5))
+    past: Json = {"metadata": {"resourceVersion": "4"}, "items": []}
+    present: Json = {"metadata": {"resourceVersion": "5"}, "items": [listed("qwen", "a", 5)]}
+    for reply in (past, past, present, past):
+        api.objects[fleet_path("")] = reply
+        await fleets.sweep("")
+    assert uid_of(fleets) == "a"
+
+    monkeypatch.setattr(supervisor, "_STALE_S", 0.0)
+    with pytest.raises(StoreRewoundError, match="listed at revision 4, known at 5"):
+        await fleets.sweep("")
 
 
 async def test_a_trainer_that_waits_learns_of_a_deletion_that_a_sweep_found(
