@@ -164,10 +164,12 @@ class StoreFolder:
     follow: bool = False
     """Whether it may hold more than its index lists; never in a store."""
     _entries: dict[str, ObjectEntry] | None = field(default=None)
+    _folders: set[str] = field(default_factory=set)
+    """Names with objects below them, which a volume lists as directories."""
 
     def names(self) -> list[str]:
         """Return its sorted names; raises if there are more than any checkpoint has."""
-        return sorted(self.entries())
+        return sorted(self.entries().keys() | self._folders)
 
     def stamps(self) -> tuple[FileStamp, ...]:
         """Return the stamps of all its objects."""
@@ -222,9 +224,11 @@ class StoreFolder:
             pages = self.opened.library.list(self.opened.store, prefix=prefix, chunk_size=1000)
             for page in pages:
                 for meta in page:
-                    name = meta["path"].removeprefix(prefix)
+                    name, _, below = meta["path"].removeprefix(prefix).partition("/")
+                    if below:
+                        self._folders.add(name)
                     # A console's object for a folder, "step-1/", has its slash cut by obstore.
-                    if "/" not in name and meta["path"] != self.path.key:
+                    elif meta["path"] != self.path.key:
                         found[name] = ObjectEntry.of(name, self.path / name, meta)
                 self._demand_few(found)
         return found

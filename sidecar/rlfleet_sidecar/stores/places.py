@@ -18,6 +18,8 @@ from rlfleet_sidecar.stores.url import StoreLayout
 
 _INDEX = "model.safetensors.index.json"
 _USUAL = ("config.json", "model.safetensors", _INDEX, MANIFEST_FILE, ".sender_ready")
+_ADAPTER = ("lora_adapter", "adapter_config.json")
+"""What verl's model_merger writes below a version, for which the check looks."""
 _MAX_INDEX_BYTES = 64 * 1024 * 1024
 _MAX_SHARDS = 10_000
 
@@ -72,6 +74,9 @@ class HttpFolder(StoreFolder):
 
     def _listed(self) -> dict[str, ObjectEntry]:
         found = self._known({*_USUAL, *self.markers})
+        name, config = _ADAPTER
+        if StoreFolder(self.opened, self.path / name, is_listed=False).described(config):
+            self._folders.add(name)
         if _INDEX in found:
             self._entries = found
             found |= self._known(self._shards() - found.keys())
