@@ -116,6 +116,10 @@ class BadHeaderError(ValueError):
     """A header that does not describe its file; the message says why."""
 
 
+class UnsupportedDtypeError(BadHeaderError):
+    """A tensor of a dtype that is not loaded, such as the format's own F4 or C64."""
+
+
 def header_length(prefix: bytes, file_size: int) -> int:
     """Return the length of the header, from the first eight bytes of its file."""
     if len(prefix) < LENGTH_BYTES:
@@ -170,7 +174,8 @@ def _entry(name: str, fields: object, start: int) -> Tensor:
         raise BadHeaderError(f"entry of tensor {name} is not a JSON object")
     bits = BITS.get(str(fields.get("dtype")))
     if bits is None:
-        raise BadHeaderError(f"tensor {name} has unknown dtype {str(fields.get('dtype'))[:32]}")
+        dtype = str(fields.get("dtype"))[:32]
+        raise UnsupportedDtypeError(f"tensor {name} has unsupported dtype {dtype}")
     shape = _naturals(fields.get("shape"), f"shape of tensor {name}")
     offsets = _naturals(fields.get("data_offsets"), f"data_offsets of tensor {name}")
     if len(shape) > MAX_RANK or len(offsets) != len(("begin", "end")):

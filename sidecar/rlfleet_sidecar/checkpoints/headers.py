@@ -16,6 +16,7 @@ from rlfleet_contract.engine.safetensors import (
     BadHeaderError,
     FileStamp,
     Tensor,
+    UnsupportedDtypeError,
     header_length,
     parse_header,
 )
@@ -206,6 +207,8 @@ def damage_named(path: Location) -> Iterator[None]:
     """Turn a damage of this file into its error."""
     try:
         yield
+    except UnsupportedDtypeError as error:
+        raise invalid(path, f"is not loaded: {error}; save it in BF16, F16 or F32") from error
     except BadHeaderError as error:
         raise invalid(path, f"is damaged: {error}; write it again") from error
 

@@ -9,7 +9,7 @@ import pytest
 from rlfleet_sidecar.checkpoints.headers import Headers, content_of
 from rlfleet_sidecar.checkpoints.safe_paths import open_copy, open_model
 from rlfleet_sidecar.errors import SidecarError
-from tests.fakes.checkpoints import CONFIG, SHAPES, write_file, write_shards
+from tests.fakes.checkpoints import CONFIG, SHAPES, header_of, write_file, write_shards
 
 MISTRAL = {f"mistral.{name}": shape for name, shape in SHAPES.items()}
 
@@ -59,3 +59,17 @@ def test_a_version_holds_one_copy(model: Path) -> None:
         pytest.raises(SidecarError, match="is not listed in the index"),
     ):
         content_of(folder, time.monotonic() + 30)
+
+
+@pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "C64", "F8_E5M2FNUZ"])
+def test_a_dtype_that_is_not_loaded_is_no_damage(tmp_path: Path, dtype: str) -> None:
+    # safetensors writes them.
+    write_file(tmp_path / "model.safetensors", SHAPES, 0, header_of(SHAPES, dtype))
+
+    with open_copy(tmp_path) as folder, pytest.raises(SidecarError) as caught:
+        content_of(folder, time.monotonic() + 30)
+
+    assert caught.value.message.endswith(
+        f"has unsupported dtype {dtype}; save it in BF16, F16 or F32"
+    )
+    assert "damaged" not in caught.value.message
