@@ -19,7 +19,9 @@ from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _WANTS_PLAIN = tuple(f", expected {dtype}" for dtype in sorted(_CAST))
-_QUANTISED = frozenset({"F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "I32"})
+_QUANTISED = frozenset({"F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "I32", "U32"})
+_WEIGHT_RANKS = frozenset({2, 3})
+"""Dimensions of a layer's weight and of its experts', but not of an old mask in U8."""
 _EMBEDDINGS = (
     "embed_tokens.weight",
     "wte.weight",
@@ -40,6 +42,11 @@ _ALIKE = (
     "the base model is quantised and the version is not: quantise it with the same tool, or serve a"
     " bfloat16 base model with engine.args --quantization=fp8"
 )
+_UNLIKE = (
+    "the version is quantised and the base model is not: save its weights before their quantisation"
+    " in BF16, F16 or F32, or serve a base model that the same tool quantised"
+)
+_SCHEME = "quantise the version with the tool and the scheme of the base model"
 
 
 def differences(
@@ -63,10 +70,13 @@ def differences(
         _first("tensors of another shape or dtype", wrong),
     ]
     why = "; ".join(part for part in parts if part)
-    if why and _is_quantised(model) and not _is_quantised(found):
-        return f"{_ALIKE}; {why}"
+    is_quantised = _is_quantised(model)
+    if why and is_quantised != _is_quantised(found):
+        return f"{_ALIKE if is_quantised else _UNLIKE}; {why}"
     is_other_name = _has_tied_head(missing, found, needs)
     way_out = _way_out(missing, unknown, wrong, is_other_name=is_other_name)
+    if is_quantised and way_out == _AS_SAVED:
+        way_out = _SCHEME
     return "; ".join(filter(None, (why, way_out))) or None
 
 
@@ -77,7 +87,10 @@ def _has_tied_head(missing: list[str], found: Mapping[str, Tensor], needs: Requi
 
 
 def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
-    return any(tensor.dtype in _QUANTISED for tensor in tensors.values())
+    return any(
+        tensor.dtype in _QUANTISED and len(tensor.shape) in _WEIGHT_RANKS
+        for tensor in tensors.values()
+    )
 
 
 def _way_out(

@@ -45,6 +45,45 @@ def test_a_version_of_another_scheme_is_rejected_by_names_and_dtypes() -> None:
     assert "expected BF16" in (differences(BFLOAT16, FP8, NEEDS) or "")
 
 
+# As bitsandbytes, MLX, torchao and Quanto name them.
+BITS_AND_BYTES = tensors(
+    (f"{Q}.weight", "U8", (32768, 1)),
+    (f"{Q}.weight.absmax", "F32", (1024,)),
+    (f"{Q}.weight.quant_map", "F32", (16,)),
+)
+MLX = tensors(
+    (f"{Q}.weight", "U32", (256, 32)),
+    (f"{Q}.scales", "BF16", (256, 4)),
+    (f"{Q}.biases", "BF16", (256, 4)),
+)
+TORCHAO = tensors(
+    (f"{Q}._weight_qdata", "I8", (256, 256)), (f"{Q}._weight_scale", "BF16", (256, 1))
+)
+QUANTO = tensors((f"{Q}.weight._data", "I8", (256, 256)), (f"{Q}.weight._scale", "BF16", (256, 1)))
+
+
+@pytest.mark.parametrize("found", [BITS_AND_BYTES, MLX, TORCHAO, QUANTO, FP8, PACKED])
+def test_a_quantised_version_of_a_plain_base_model_is_rejected_with_the_way_out(
+    found: dict[str, Tensor],
+) -> None:
+    why = differences(BFLOAT16, found, NEEDS) or ""
+
+    assert why.startswith("the version is quantised and the base model is not: save its weights")
+    assert "save_pretrained" not in why
+
+
+def test_another_scheme_than_the_base_model_s_names_quantisation_as_the_way_out() -> None:
+    why = differences(PACKED, TORCHAO, NEEDS) or ""
+
+    assert why.endswith("quantise the version with the tool and the scheme of the base model")
+
+
+def test_an_old_mask_is_no_quantisation() -> None:
+    masked = tensors(("h.0.attn.bias", "U8", (1, 1, 8, 8)), (f"{Q}.weight", "BF16", (256, 256)))
+
+    assert "quantised" not in (differences(BFLOAT16, masked, NEEDS) or "")
+
+
 def test_other_dtypes_for_a_plain_base_model_name_those_that_are_taken() -> None:
     doubled = tensors((f"{Q}.weight", "F64", (256, 256)))
 
