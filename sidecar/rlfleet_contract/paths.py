@@ -106,6 +106,8 @@ CONSUMED_RPC = "rlfleet_consumed"
 """Returns what was Consumed when the engine booted; None if that is unknown."""
 DESCRIBE_RPC = "rlfleet_describe"
 """Takes kinds of tensors, returns the EngineDescription (selftest.py)."""
+LEFT_OUT_RPC = "rlfleet_left_out"
+"""Takes the number of a loaded adapter, returns the names of its modules that a rank ignores."""
 
 BASE_VERSION = "base"
 """The name of the weights that the engine boots with (spec.model.path)."""

@@ -23,6 +23,7 @@ from rlfleet_engine.reload.held import HeldFiles
 from rlfleet_engine.reload.model_reading import ModelReading
 from rlfleet_engine.reload.read_back import Memory, RankRecord, ReadTensor, comparable
 from rlfleet_engine.settings import EngineSettings
+from rlfleet_engine.vllm import adapter_modules
 from rlfleet_engine.vllm.describe import described
 from rlfleet_engine.vllm.reload import consumed, kept, load
 
@@ -165,6 +166,10 @@ class ReloadExtension:
         ranks = self.parallel_config.world_size_across_dp
         found = consumed.at_boot(self.get_model(), ranks)
         return None if found is None else found.model_dump()
+
+    def rlfleet_left_out(self: _Worker, number: int) -> list[str]:
+        """Return the modules of a loaded adapter with which this rank does not compute."""
+        return adapter_modules.left_out(self.get_model(), number)
 
 
 def _load_drafter(

@@ -7,7 +7,7 @@ forgets a name in the API server alone; that names are unique unless a load is i
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from rlfleet_contract import paths
 from tests.fakes.checkpoints import HIDDEN, MARKER, write_file
 
 BASE = "fake"
@@ -49,6 +50,20 @@ class ServingModels:
         self._is_enabled = is_enabled
         """Whether --enable-lora was given."""
         self._ids = count(1)
+        self.targets: Collection[str] | None = None
+        """What --lora-target-modules names; None: all modules."""
+        self._paths: dict[int, Path] = {}
+
+    @property
+    def engine_client(self) -> "ServingModels":
+        return self
+
+    async def collective_rpc(self, method: str, args: tuple[int, ...]) -> list[list[str]]:
+        """Return what each rank leaves out of an adapter; the second lacks the first's layer."""
+        assert method == paths.LEFT_OUT_RPC
+        names = _modules(self._paths[args[0]])
+        lost = [name for name in names if self.targets and not name.endswith(tuple(self.targets))]
+        return [lost, [*lost, *(name for name in names if "layers.0." in name)]]
 
     def model_name(self, lora_request: LoRARequest | None = None) -> str:
         return self.base if lora_request is None else lora_request.lora_name
@@ -87,9 +102,10 @@ class ServingModels:
                 content = self._loaded(Path(request.lora_path))
             except ValueError as error:
                 return _error(500, str(error))
-            name = request.lora_name
+            name, number = request.lora_name, next(self._ids)
+            self._paths[number] = Path(request.lora_path)
             self.lora_requests[name] = LoRARequest(
-                name, next(self._ids), request.lora_path, request.load_inplace, content
+                name, number, request.lora_path, request.load_inplace, content
             )
             return f"Success: LoRA adapter '{name}' added successfully."
 
@@ -168,6 +184,14 @@ def write_adapter(
     (directory / "adapter_config.json").write_text(json.dumps(config | fields))
     (directory / MARKER).touch()
     return directory
+
+
+def _modules(directory: Path) -> list[str]:
+    """Return the names of an adapter's modules, as vLLM has them."""
+    data = (directory / "adapter_model.safetensors").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    names = (name.removeprefix("base_model.model.") for name in header if ".lora_A." in name)
+    return sorted(name.partition(".lora_A.")[0] for name in names)
 
 
 def _error(code: int, message: str) -> Any:

@@ -22,11 +22,12 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
-from rlfleet_contract.paths import ADAPTER_PATTERN
+from rlfleet_contract.paths import ADAPTER_PATTERN, LEFT_OUT_RPC
 from rlfleet_contract.worker.loaded_lora import EngineAdapterCommand, EngineAdapters
 from rlfleet_engine.asgi import Scope, compact
 from rlfleet_engine.gate.gate import Gate
 from rlfleet_engine.gate.held_request import HeldRequest, Receive
+from rlfleet_engine.vllm.adapter_modules import left_out_by_all
 from rlfleet_engine.vllm.served import models_of
 
 _OK, _REFUSED, _RESTARTED = 200, 400, 409
@@ -124,16 +125,29 @@ async def _serve(models: Any, name: str, directory: str) -> None:
     inner = f"{name}{_MARK}{turn}"
     try:
         reply = await models.load_lora_adapter(_Load(inner, directory))
+        if not isinstance(reply, str):
+            raise AdapterError(f"vLLM failed to load {directory}: {reply.error.message}")
+        # No other task has run since that call returned.
+        loaded = models.lora_requests.pop(inner)
+        await _demand_whole(models.engine_client, loaded.lora_int_id, directory)
     finally:
         commands.under_way.discard((name, turn))
         models.lora_resolver_lock.pop(inner, None)
-    if not isinstance(reply, str):
-        raise AdapterError(f"vLLM failed to load {directory}: {reply.error.message}")
-    # No other task has run since that call returned.
-    loaded = models.lora_requests.pop(inner)
     if commands.newest[name] != turn:
         raise AdapterError(f"load of {directory} superseded by a later command for {name}")
     models.lora_requests[name] = loaded
+
+
+async def _demand_whole(engine: Any, number: int, directory: str) -> None:
+    """Raise if the engine ignores modules of a loaded adapter."""
+    ranks = await engine.collective_rpc(LEFT_OUT_RPC, args=(number,))
+    if lost := left_out_by_all(ranks):
+        names = sorted({name.rpartition(".")[2] for name in lost})
+        raise AdapterError(
+            f"vLLM ignores {', '.join(names)} of {directory} ({len(lost)} modules, such as"
+            f" {lost[0]}); add {'it' if len(names) == 1 else 'them'} to engine.args"
+            " --lora-target-modules, or train without"
+        )
 
 
 async def _forget(models: Any, name: str) -> None:

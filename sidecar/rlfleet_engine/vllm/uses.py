@@ -40,6 +40,7 @@ _RUNNER_2 = "vllm.v1.worker.gpu.model_runner"
 """Model Runner V2, the default on GPUs. No test has run it, because it needs Triton."""
 _GENERATE = "vllm.entrypoints.scale_out.token_in_token_out"
 _SERVING = "vllm.entrypoints.openai.models.serving"
+_LORA = "vllm.lora.model_manager"
 _EXPERTS = f"{_LAYERS}.fused_moe.routed_experts"
 _MAPPER = f"{_MODEL}.models.utils"
 _INTERFACES = f"{_MODEL}.models.interfaces"
@@ -120,6 +121,9 @@ USES: dict[str, tuple[Use, ...]] = {
         Use(_SERVING, "OpenAIServingModels.is_base_model", ("model_name",)),
         Use(_SERVING, "OpenAIServingModels.model_name", ("lora_request",)),
         Use(_SERVING, "OpenAIServingModels.show_available_models"),
+        Use("vllm.v1.engine.async_llm", "AsyncLLM.collective_rpc", ("method", "args")),
+        Use(_LORA, "LoRAModelManager.get_adapter", ("adapter_id",)),
+        Use(_LORA, "LoRAModelManager._get_lora_layer_weights", ("lora_model", "module_name")),
     ),
     "vLLM's own reload is used": (
         Use("vllm.lora.layers", "BaseLayerWithLoRA"),

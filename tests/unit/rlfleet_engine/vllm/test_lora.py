@@ -186,3 +186,24 @@ async def test_loads_of_two_names_do_not_meet(gate: Gate, tmp_path: Path) -> Non
     await asyncio.gather(*both)
 
     assert set(models.lora_requests) == {"poet", "critic"}
+
+
+async def test_an_adapter_of_which_vllm_ignores_modules_leaves_the_one_before(
+    models: ServingModels, gate: Gate, tmp_path: Path
+) -> None:
+    models.targets = ["q_proj"]
+    whole = str(write_adapter(tmp_path / "a", seed=1, modules=["q_proj"]))
+    assert (await ask(models, gate, directory=whole))[0] == 200
+    directory = str(write_adapter(tmp_path / "b", seed=2))
+
+    status, told = await ask(models, gate, directory=directory)
+
+    assert status == 400
+    assert told["error"] == (
+        f"vLLM ignores up_proj of {directory} (2 modules, such as model.layers.0.mlp.up_proj);"
+        " add it to engine.args --lora-target-modules, or train without"
+    )
+    listed = lora.listed(
+        {"app": SimpleNamespace(state=SimpleNamespace(openai_serving_models=models))}, gate
+    )
+    assert (listed.adapters, listed.under_way) == ({"poet": whole}, frozenset())
