@@ -20,9 +20,12 @@ _PART = re.compile(
     r"(?P<module>.+?)(\.base_layer)?\.(?P<which>lora_[AB](?=\.weight)|lora_embedding_[AB])(\.weight)?"
 )
 """PEFT calls one of two matrices of fused experts ``base_layer``."""
+_INNER = ".base_layer"
 _BASE_WEIGHT = re.compile(r"(^|\.)(embed\w*|wte|lm_head)(\.base_layer)?\.weight$")
 """What save_pretrained adds where an adapter targets the embeddings or the head."""
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
+_EXPERTS = re.compile(r"(?P<path>.+\.experts)\.((?P<number>\d+)\.|\w*gate_up_proj)")
+"""A tensor of one expert, or of all in one."""
 _LAYERS = "layers."
 _FLOATS = frozenset({"BF16", "F16", "F32"})
 _MATRIX = 2
@@ -37,6 +40,10 @@ _UNSERVED = (
     "layer_replication",
     "use_bdlora",
     "use_qalora",
+    "kasa_config",
+    "monteclora_config",
+    "velora_config",
+    "arrow_config",
 )
 
 
@@ -83,7 +90,9 @@ def _config_objections(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"r: got {rank!r:.40}, expected an integer >= 1"
     if not _is_alpha(alpha):
         yield f"lora_alpha: got {alpha!r:.40}, expected a number but 0, which has no effect"
-    if not targets or not isinstance(targets, str | list):
+    if not (targets or config.get("target_parameters")) or not isinstance(
+        targets or "", str | list
+    ):
         yield "target_modules: is empty; name the modules"
     yield from _pattern_objections(config, "rank_pattern", _is_rank, "integers >= 1")
     yield from _pattern_objections(config, "alpha_pattern", _is_alpha, "numbers but 0")
@@ -143,13 +152,25 @@ class _Modules:
         self._model = model
         self._paths: set[str] = set()
         self._places: dict[str, set[str]] = {}
-        for name in model:
+        self._experts: dict[str, int] = {}
+        for name, tensor in model.items():
+            self._count(name, tensor)
             path = name
             while "." in path:
                 path = path.rpartition(".")[0]
                 self._paths.add(path)
                 # The prefix before the layers differs between releases of transformers.
                 self._places.setdefault(_place(path), set()).add(path)
+
+    def _count(self, name: str, tensor: Tensor) -> None:
+        if (found := _EXPERTS.match(name)) is not None:
+            number = int(found["number"]) + 1 if found["number"] else (*tensor.shape, 0)[0]
+            self._experts[found["path"]] = max(number, self._experts.get(found["path"], 0))
+
+    def experts(self, module: str) -> int | None:
+        """Return the number of experts of a module that is all of a layer's; None of others."""
+        meant = self.find(module)
+        return self._experts.get(next(iter(meant))) if len(meant) == 1 else None
 
     def find(self, module: str) -> set[str]:
         """Return the modules that a name can refer to."""
@@ -183,7 +204,8 @@ def _objections(
     if not pairs:
         yield "contains no tensor"
     for module, pair in pairs.items():
-        yield from _misfits(module.removesuffix(".base_layer"), pair, config, modules)
+        yield from _misfits(module.removesuffix(_INNER), pair, config, modules)
+        yield from _of_experts(module, pairs, config, modules)
 
 
 def _way_out(name: str) -> str:
@@ -212,6 +234,33 @@ def _misfits(
     expected = shape[::-1] if "lora_embedding_A" in pair else shape
     if (outer[0], inner[1]) != expected:
         yield f"{module} is for shape {(outer[0], inner[1])}, expected {expected}"
+
+
+def _of_experts(
+    module: str,
+    pairs: Mapping[str, Mapping[str, Tensor]],
+    config: Mapping[str, Any],
+    modules: _Modules,
+) -> Iterator[str]:
+    """Yield what is wrong with matrices of all experts, which vLLM splits by their number."""
+    path = module.removesuffix(_INNER)
+    number = modules.experts(path)
+    if number is None:
+        return
+    if {path, path + _INNER} - pairs.keys():
+        yield (
+            f"{path} has one of its two matrices; name gate_up_proj and down_proj in"
+            " target_parameters"
+        )
+        return
+    part = "gate_up_proj" if module.endswith(_INNER) else "down_proj"
+    rank = _rank_of(f"{path}.{part}", config)
+    found = [tensor.shape[name[-1] == "B"] for name, tensor in sorted(pairs[module].items())]
+    if found != [number * rank] * 2:
+        yield (
+            f"{module} has rank {' and '.join(map(str, found))}, expected {number * rank}:"
+            f" {number} experts of rank {rank} by {CONFIG}"
+        )
 
 
 def _of_two_alphas(module: str, config: Mapping[str, Any]) -> Iterator[str]:

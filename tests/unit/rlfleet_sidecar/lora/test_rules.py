@@ -36,6 +36,7 @@ MODEL = tensors(
         f"{Q}.weight": (32, 16),
         "model.embed_tokens.weight": (100, 16),
         f"{EXPERTS}.gate_up_proj": (2, 16, 32),
+        **{f"{EXPERTS.replace('0', '1')}.{n}.up_proj.weight": (16, 16) for n in range(3)},
         "lm_head.weight": (100, 16),
     }
 )
@@ -65,6 +66,19 @@ GOOD: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
         {"alpha_pattern": {"q_proj": 16, "self_attn.q_proj": 16, "v_proj": 4}},
     ),
     "fused experts": (pair(EXPERTS, rank=8) | pair(f"{EXPERTS}.base_layer", rank=8), {}),
+    "fused experts alone": (
+        pair(EXPERTS, rank=8) | pair(f"{EXPERTS}.base_layer", rank=8),
+        {"target_modules": [], "target_parameters": ["mlp.experts.gate_up_proj"]},
+    ),
+    "fused experts with ranks of their own": (
+        pair(EXPERTS, rank=4) | pair(f"{EXPERTS}.base_layer", rank=16),
+        {"rank_pattern": {"experts.gate_up_proj": 8, "experts.down_proj": 2}},
+    ),
+    "fused experts of separate ones": (
+        pair(EXPERTS.replace("0", "1"), rank=12)
+        | pair(f"{EXPERTS.replace('0', '1')}.base_layer", rank=12),
+        {},
+    ),
     "an embedding": (
         tensors(
             {
@@ -90,6 +104,14 @@ BAD: dict[str, tuple[dict[str, Tensor], str]] = {
     "PEFT's copy of the head": (
         tensors({"base_model.model.lm_head.weight": (100, 16)}),
         "lora_B; save the adapter with save_embedding_layers=False",
+    ),
+    "one matrix of fused experts": (
+        pair(EXPERTS, rank=8),
+        "has one of its two matrices; name gate_up_proj and down_proj in target_parameters",
+    ),
+    "fused experts of another rank": (
+        pair(EXPERTS, rank=8) | pair(f"{EXPERTS}.base_layer", rank=2),
+        "has rank 2 and 2, expected 8: 2 experts of rank 4 by adapter_config.json",
     ),
     "whole numbers": (
         {k: t._replace(dtype="I16") for k, t in pair(Q).items()},
