@@ -29,6 +29,8 @@ _EMBEDDINGS = (
     "embed_in.weight",
     "backbone.embeddings.weight",
 )
+_VALUE_HEAD = "v_head."
+"""What TRL and LLaMA-Factory add to a model for PPO and rewards."""
 _NAMED_DIFFERENCES = 3
 _TRANSPOSED = ", transposed"
 _UNGATHERED = ", empty: gather the ranks' parameters (ZeRO stage 3) before you save them"
@@ -37,6 +39,7 @@ _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
 _TIED = "save the tied tensor under the name of the embeddings, not of the head"
 _UNMERGED = "merge the adapter into the base model's weights, or load it as an adapter"
+_VALUE = "remove the value head (value_head.safetensors), which no engine computes with"
 _PLAIN = "save the version in BF16, F16 or F32"
 _ALIKE = (
     "the base model is quantised and the version is not: quantise it with the same tool, or serve a"
@@ -97,18 +100,18 @@ def _way_out(
     missing: list[str], unknown: list[str], wrong: list[str], *, is_other_name: bool
 ) -> str:
     """Return how to write the version; empty if neither its names nor its layout differ."""
-    if is_other_name:
-        return _TIED
-    if any(one.endswith(_TRANSPOSED) for one in wrong):
-        return _LAYOUT
-    if any(one.endswith(_WANTS_PLAIN) for one in wrong):
-        return _PLAIN
-    if any(".lora_A." in name for name in unknown):
-        return _UNMERGED
-    if missing and unknown:
-        return _AS_SAVED
-    # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.
-    return _WAY_OUT if missing or unknown else ""
+    is_value = bool(unknown) and all(name.startswith(_VALUE_HEAD) for name in unknown)
+    ways = (
+        (is_other_name, _TIED),
+        (any(one.endswith(_TRANSPOSED) for one in wrong), _LAYOUT),
+        (any(one.endswith(_WANTS_PLAIN) for one in wrong), _PLAIN),
+        (any(".lora_A." in name for name in unknown), _UNMERGED),
+        (is_value, _VALUE),
+        (bool(missing and unknown), _AS_SAVED),
+        # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.
+        (bool(missing or unknown), _WAY_OUT),
+    )
+    return next((way for is_so, way in ways if is_so), "")
 
 
 def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> Iterator[str]:

@@ -108,3 +108,14 @@ def test_an_adapter_in_place_of_a_version_is_rejected_with_the_ways_out() -> Non
     why = differences(BFLOAT16, adapter, NEEDS) or ""
 
     assert why.endswith("merge the adapter into the base model's weights, or load it as an adapter")
+
+
+def test_a_value_head_next_to_the_weights_is_rejected_with_the_way_out() -> None:
+    # LLaMA-Factory writes it into a file of its own after PPO, without an index.
+    found = BFLOAT16 | tensors(("v_head.summary.weight", "F32", (1, 256)))
+
+    why = differences(BFLOAT16, found, NEEDS) or ""
+
+    assert why.endswith(
+        "; remove the value head (value_head.safetensors), which no engine computes with"
+    )
