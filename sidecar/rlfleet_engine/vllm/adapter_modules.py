@@ -16,9 +16,8 @@ def left_out(model: Any, number: int) -> list[str]:
 
     ``number`` is vLLM's lora_int_id. Without adapters, or with another vLLM, none is known.
     """
-    manager = getattr(model, "lora_manager", None)
-    adapter = None if manager is None else manager.get_adapter(number)
-    if adapter is None:
+    manager: Any = getattr(model, "lora_manager", None)
+    if manager is None or (adapter := manager.get_adapter(number)) is None:
         return []
     weights_of = manager._get_lora_layer_weights
     used = {id(weights_of(adapter, name)) for name in manager.modules}

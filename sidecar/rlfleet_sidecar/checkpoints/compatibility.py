@@ -73,13 +73,11 @@ def differences(
         _first("tensors of another shape or dtype", wrong),
     ]
     why = "; ".join(part for part in parts if part)
-    is_quantised = _is_quantised(model)
-    if why and is_quantised != _is_quantised(found):
-        return f"{_ALIKE if is_quantised else _UNLIKE}; {why}"
+    if why and (unlike := _of_bits(model, found)):
+        return f"{unlike}; {why}"
     is_other_name = _has_tied_head(missing, found, needs)
-    way_out = _way_out(missing, unknown, wrong, is_other_name=is_other_name)
-    if is_quantised and way_out == _AS_SAVED:
-        way_out = _SCHEME
+    as_saved = _SCHEME if _is_quantised(model) else _AS_SAVED
+    way_out = _way_out(missing, unknown, wrong, as_saved, is_other_name=is_other_name)
     return "; ".join(filter(None, (why, way_out))) or None
 
 
@@ -87,6 +85,14 @@ def _has_tied_head(missing: list[str], found: Mapping[str, Tensor], needs: Requi
     """Return whether the head is in place of the embeddings, as safetensors writes it."""
     is_embedding = len(missing) == 1 and missing[0].endswith(_EMBEDDINGS)
     return is_embedding and needs.tied and any(map(HEAD.search, found))
+
+
+def _of_bits(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:
+    """Return the way out if one of both is quantised, or None."""
+    is_quantised = _is_quantised(model)
+    if is_quantised == _is_quantised(found):
+        return None
+    return _ALIKE if is_quantised else _UNLIKE
 
 
 def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
@@ -97,7 +103,7 @@ def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _way_out(
-    missing: list[str], unknown: list[str], wrong: list[str], *, is_other_name: bool
+    missing: list[str], unknown: list[str], wrong: list[str], as_saved: str, *, is_other_name: bool
 ) -> str:
     """Return how to write the version; empty if neither its names nor its layout differ."""
     is_value = bool(unknown) and all(name.startswith(_VALUE_HEAD) for name in unknown)
@@ -107,7 +113,7 @@ def _way_out(
         (any(one.endswith(_WANTS_PLAIN) for one in wrong), _PLAIN),
         (any(".lora_A." in name for name in unknown), _UNMERGED),
         (is_value, _VALUE),
-        (bool(missing and unknown), _AS_SAVED),
+        (bool(missing and unknown), as_saved),
         # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.
         (bool(missing or unknown), _WAY_OUT),
     )

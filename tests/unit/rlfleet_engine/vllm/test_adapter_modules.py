@@ -18,7 +18,7 @@ class Manager:
     def get_adapter(self, number: int) -> Any:
         return self._adapter if number == 1 else None
 
-    def _get_lora_layer_weights(self, adapter: Any, name: str) -> object | None:
+    def _get_lora_layer_weights(self, adapter: Any, name: str) -> Any:
         # Of a pooling model the names may lack their first part.
         found = adapter.loras.get(name)
         return found if found is not None else adapter.loras.get(name.removeprefix("model."))
