@@ -16,6 +16,8 @@ EXAMPLES: tuple[Example, ...] = (
     Example("GET /version", '{"version":', has_more=True),
     Example("GET /metrics", "vllm:num_requests_running{", has_more=True),
     Example("GET /v1/models", {"object": "list"}, has_more=True),
+    # Without vLLM's --enable-tokenizer-info-endpoint.
+    Example("GET /tokenizer_info", {"detail": "Not Found"}, status=404),
     Example(
         "POST /v1/completions",
         {"object": "text_completion", "model": "qwen"},

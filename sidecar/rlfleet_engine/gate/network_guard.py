@@ -29,7 +29,7 @@ class Route(Enum):
 
 
 _LIVENESS = paths.LIVENESS_PATH
-ALWAYS = frozenset({"/health", "/metrics", "/version", "/v1/models"})
+ALWAYS = frozenset({"/health", "/metrics", "/tokenizer_info", "/version", "/v1/models"})
 GATED = frozenset({"/detokenize", "/inference/v1/generate", "/tokenize"})
 _DATA_PREFIX = "/v1/"
 _NEVER = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter"})

@@ -16,7 +16,7 @@ GATED = [
     "/tokenize",
     "/detokenize",
 ]
-ALWAYS = ["/health", "/metrics", "/version", "/v1/models"]
+ALWAYS = ["/health", "/metrics", "/tokenizer_info", "/version", "/v1/models"]
 CONTROL = [
     "/",
     "",
