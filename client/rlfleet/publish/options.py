@@ -20,14 +20,14 @@ _SHOWN = 60
 class Options:
     """What a trainer may choose; raises PublishError for what it may not."""
 
-    snapshot: Path | None = None
+    snapshot: Path | str | None = None
     """Directory for the last version's bytes, so that a restarted trainer continues with deltas;
     in memory without one."""
     run: str = ""
     """With a name, versions lie in `updates/`, and `latest` names the newest (Stitch's store)."""
-    base: Path | None = None
+    base: Path | str | None = None
     """The model that engines boot with: version 0, so that the first version is a delta."""
-    files: Path | None = None
+    files: Path | str | None = None
     """Directory of configuration and tokenizer for full versions; by default `base`."""
     anchor_every: int = 0
     """Each so many versions one is full; 0: only where no delta is possible."""

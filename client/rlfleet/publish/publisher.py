@@ -42,7 +42,8 @@ class Publisher:
         """Open a directory, an URL such as s3://bucket/run-1, or a store of obstore's."""
         self._options = options or Options()
         self._store = _opened(target, self._options)
-        self._snapshot = Snapshot(self._options.snapshot)
+        folder = self._options.snapshot
+        self._snapshot = Snapshot(Path(folder) if folder else None)
 
     def __enter__(self) -> Self:
         """Return the publisher, which is closed at the end."""
@@ -78,7 +79,7 @@ class Publisher:
                 return self._replace(draft, number, source)
             return self._change(draft, number, source, base)
 
-    def _begin_at(self, base: Path) -> None:
+    def _begin_at(self, base: Path | str) -> None:
         """Take the base model as version 0; its bytes are in no store, so no state is kept."""
         self._snapshot.clear()
         for item in items(base):
@@ -113,7 +114,7 @@ class Publisher:
         if not self._snapshot.entries:
             raise PublishError("the source has no tensor; pass the model's state dict")
         options = self._options
-        own = Path(source) if isinstance(source, str | Path) else options.base
+        own = source if isinstance(source, str | Path) else options.base
         writing.copy(draft, options.files or own)
         files = writing.tensors(draft, self._snapshot, options.shard_nbytes)
         total = self._total()
@@ -126,7 +127,7 @@ class Publisher:
     def _change(self, draft: Draft, number: int, source: TrainerTensors, base: Held) -> Publication:
         """Publish what changed; the whole, where the encoding cannot say it."""
         options = self._options
-        folder = None if options.snapshot is None else str(options.snapshot)
+        folder = str(options.snapshot) if options.snapshot else None
         with closing(
             Changes(options.encodings(), options.checksum, folder, options.threads)
         ) as changes:

@@ -121,6 +121,22 @@ def test_a_directory_is_published_with_its_configuration(tmp_path: Path) -> None
     assert reader.newest(root) == state(model())
 
 
+def test_directories_may_be_strings(tmp_path: Path) -> None:
+    base, root = tmp_path / "base", tmp_path / "weights"
+    name = published(base, [model()])[0].name
+    (base / name / "config.json").write_text("{}")
+    snapshot, files = str(tmp_path / "last"), str(base / name)
+    options = Options(snapshot=snapshot, base=files, files=files)
+
+    delta = published(str(root), [stepped(model(), 1)], options)
+    with Publisher(str(root), options) as publisher:
+        full = publisher.publish(stepped(model(), 2), full=True)
+
+    assert ([one.is_full for one in delta], full.is_full) == ([False], True)
+    assert (root / full.name / "config.json").exists()
+    assert reader.newest(root) == state(stepped(model(), 2))
+
+
 def test_engines_of_another_user_may_read_what_a_trainer_with_a_narrow_umask_writes(
     tmp_path: Path,
 ) -> None:
