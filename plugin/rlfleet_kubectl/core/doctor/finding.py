@@ -71,8 +71,8 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, the worst first; a defect of many objects is one finding."""
     by_defect: dict[tuple[str, ...], Finding] = {}
     for one in findings:
-        # A command that names each object is of one namespace.
-        key = (one.severity, one.check, one.found, one.mend if one.each else "")
+        # What mends one container, fleet or namespace does not mend another.
+        key = (one.severity, one.check, one.found, one.mend.replace(_name(one), EACH))
         first = by_defect.get(key)
         if first is None:
             by_defect[key] = one
@@ -81,6 +81,11 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
             by_defect[key] = replace(first, others=others, each=each)
     found = (replace(o, mend=o.mend.replace(EACH, " ".join(o.each))) for o in by_defect.values())
     return sorted(found, key=lambda one: _ORDER.index(one.severity))
+
+
+def _name(one: Finding) -> str:
+    """Return the name of a finding's first object, without kind and namespace."""
+    return one.object.split()[1].rpartition("/")[2] if " " in one.object else one.object
 
 
 def errors(findings: Iterable[Finding]) -> int:

@@ -20,6 +20,27 @@ def test_a_mend_that_deletes_is_of_one_namespace() -> None:
     ]
 
 
+def test_one_mend_is_not_given_for_what_it_does_not_mend() -> None:
+    cluster = Cluster()
+    both(ended("sidecar", "OOMKilled", 137), ended("engine", "OOMKilled", 137))(cluster)
+
+    mends = {one.object.split()[-1]: one.mend for one in cluster.diagnosed()}
+
+    assert '"sidecar":{"resources"' in mends["sidecar"]
+    assert '"engine":{"resources"' in mends["engine"]
+
+
+def test_the_log_of_one_worker_stands_for_all_with_the_same_defect() -> None:
+    many = [
+        finding.error("C", f"pod rl/qwen-{n} container engine", "bad", f"kubectl logs qwen-{n}")
+        for n in range(12)
+    ]
+
+    (found,) = finding.grouped(many)
+
+    assert (len(found.others), found.mend) == (11, "kubectl logs qwen-0")
+
+
 def test_nothing_is_wrong_with_a_healthy_fleet() -> None:
     assert Cluster().diagnosed() == []
 
