@@ -69,6 +69,7 @@ def pod_from(raw: Raw) -> Pod | None:
         engine_restarts=int(_engine(status).get("restartCount", 0)),
         created_at=_epoch(metadata.get("creationTimestamp")),
         engine_exit=_last_exit(_engine(status)),
+        engine_since=_running_since(_engine(status)),
         trouble=_trouble(metadata["name"], status, conditions),
         crash=_restarted(metadata["name"], status),
         topology=_topology(raw, labels),
@@ -112,6 +113,10 @@ def _container_statuses(status: Raw) -> list[Raw]:
 def _engine(status: Raw) -> Raw:
     found = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
     return next(found, {})
+
+
+def _running_since(container: Raw) -> float | None:
+    return _epoch(((container.get("state") or {}).get("running") or {}).get("startedAt"))
 
 
 _PLAIN_REASONS = {"Error", "Completed", None}

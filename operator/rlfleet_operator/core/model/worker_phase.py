@@ -159,6 +159,8 @@ def _begun_by(worker: Worker, world: World) -> str | None:
         target = world.fleet.target
         loads = f"engine is up, loading {target}" if target else "engine is up"
         return f"{loads} ({again})" if again else loads
+    if pod.was_ready:
+        return f"engine does not answer; see: kubectl logs {pod.name} -c {ENGINE_CONTAINER}"
     if again:
         # One restart may be a passing fault; of more, the log is the way out.
         log = f"; {log_of(pod.name, ENGINE_CONTAINER)}" if pod.engine_restarts > 1 else ""

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from rlfleet_contract.paths import ADMIN_PORT
 
+_NOTICED_S = 5.0
+"""How long after an engine's restart its pod may turn not ready: by then no engine has answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:
@@ -37,6 +40,8 @@ class Pod:
     engine_exit: str | None = None
     """The last exit code of the engine's container, with its reason if that adds something, and
     what it wrote last."""
+    engine_since: float | None = None
+    """When the engine's container was started; None while it does not run."""
     topology: tuple[str, str] = ("", "")
     """Zone and node that it runs on; empty if unknown."""
     ready_changed_at: float | None = None
@@ -50,6 +55,13 @@ class Pod:
     def has_ended(self) -> bool:
         """Whether its phase is Failed or Succeeded, so that no container starts again."""
         return self.phase in {"Failed", "Succeeded"}
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it was ready since its engine was started; a restart takes that from it first."""
+        if self.engine_since is None or self.ready_changed_at is None:
+            return False
+        return self.ready_changed_at > self.engine_since + _NOTICED_S
 
     @property
     def is_active(self) -> bool:

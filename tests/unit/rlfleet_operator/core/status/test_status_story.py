@@ -65,6 +65,14 @@ def restarting(stage: Stage, failure: Problem | None = None, **fields: Any) -> W
         ),
         (restarting(Stage.DOWN, engine_restarts=1), "engine restarting (restart 1)"),
         (restarting(Stage.DOWN), "engine starting"),
+        (
+            restarting(Stage.DOWN, engine_restarts=1, engine_since=60.0, ready_changed_at=61.0),
+            "engine restarting (restart 1)",
+        ),
+        (
+            restarting(Stage.DOWN, engine_restarts=1, engine_since=0.0, ready_changed_at=60.0),
+            "engine does not answer; see: kubectl logs qwen-0 -c engine",
+        ),
         (restarting(Stage.CLOSED), "engine is up, loading step-1"),
         (
             restarting(Stage.CLOSED, engine_restarts=2, engine_exit="1"),
@@ -85,7 +93,8 @@ def restarting(stage: Stage, failure: Problem | None = None, **fields: Any) -> W
         ),
     ],
     ids=[
-        *("restarts", "no code", "starts", "is up", "is up again", "Kubernetes knows more"),
+        *("restarts", "no code", "starts", "is checked", "hangs", "is up", "is up again"),
+        "Kubernetes knows more",
         *("restarts unreached", "is not reached", "failed before"),
     ],
 )
@@ -149,7 +158,8 @@ def test_a_sidecar_that_crashes_says_so_between_its_restarts(
     ],
 )
 def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: str | None) -> None:
-    engine = {"name": "engine", "restartCount": 1, "lastState": last}
+    state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    engine = {"name": "engine", "restartCount": 1, "lastState": last, "state": state}
     labels = {"rlfleet.dev/fleet": "qwen", "rlfleet.dev/ordinal": "0"}
     raw = {
         "metadata": {"name": "qwen-0", "namespace": "rl", "uid": "p", "labels": labels},
@@ -160,6 +170,7 @@ def test_how_an_engine_ended_is_read_of_its_pod(last: dict[str, Any], expected: 
 
     assert found is not None
     assert (found.engine_exit, found.engine_restarts) == (expected, 1)
+    assert found.engine_since == 1_767_225_600.0
 
 
 @pytest.mark.parametrize(
