@@ -107,8 +107,13 @@ class VersionCache:
 
     def note_served(self, version: str) -> None:
         """Record that the engine serves a version; the one before is kept for a rollback."""
-        if version in self._records:
+        if version not in self._records:
+            return
+        try:
             self._entries.touch(version)
+        except OSError as error:
+            # A copy that cannot be written is rejected in its own words.
+            _log.warning("Use not recorded", extra={"version": version, "error": str(error)})
 
     @contextmanager
     def room(

@@ -400,3 +400,16 @@ def test_a_cache_that_cannot_be_written_is_named_and_not_the_volume(
 
     assert caught.value.code is Code.CHECKPOINT_UNREADABLE
     assert "volume" not in caught.value.message
+
+
+def test_a_cache_that_turns_read_only_is_no_defect_of_the_sidecar(
+    store: VersionStore, tmp_path: Path
+) -> None:
+    prepared(store)
+    used = tmp_path / "cache" / "versions" / VERSION / ".used"
+    # Root may write whatever its mode says, but no link without an end.
+    used.symlink_to(used.name)
+
+    store.note_served(VERSION)
+
+    assert store.present(VERSION)
