@@ -227,7 +227,9 @@ class WorkerClient:
             # ValueError: the Secret has a character that no header may have.
             kind = _kind_of(error)
             metrics.ADMIN_REQUESTS.labels(verb=verb, code=kind).inc()
-            raise Unreachable(f"{verb}: {kind}: {_detail_of(error)}") from error
+            # A timeout has no words of its own.
+            said = ": ".join(filter(None, (verb, kind, _detail_of(error))))
+            raise Unreachable(said) from error
 
 
 def _socket_of(response: aiohttp.ClientResponse) -> TransportSocket | None:

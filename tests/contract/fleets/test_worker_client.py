@@ -369,7 +369,7 @@ async def test_silence_is_unreachable() -> None:
         port = listening.getsockname()[1]
         client = WorkerClient(f"http://127.0.0.1:{port}", asyncio.Semaphore(1))
 
-        with pytest.raises(Unreachable, match="ReadTimeout"):
+        with pytest.raises(Unreachable, match=r"^state: ReadTimeout$"):
             await client.state(TOKEN)
 
         await client.close()
