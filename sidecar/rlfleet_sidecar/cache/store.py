@@ -374,8 +374,9 @@ def _io_errors(version: str, cache_dir: Path | None) -> Iterator[None]:
         if cache_dir is not None and str(error.filename).startswith(f"{cache_dir}/"):
             raise SidecarError(
                 Code.CHECKPOINT_UNREADABLE,
-                f"failed to copy {version} into the cache: {error.filename}: {why}; check the"
-                f" owner and mode of {cache_dir}, or delete the pod",
+                # Not the file: a draft has another name in each try, and status would change.
+                f"failed to copy {version} into the cache: {cache_dir}: {why}; check its owner and"
+                " mode, or delete the pod",
             ) from error
         raise SidecarError(
             Code.CHECKPOINT_UNREADABLE, f"failed to read {version}: {why}; check its volume"

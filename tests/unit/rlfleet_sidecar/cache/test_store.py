@@ -395,11 +395,15 @@ def test_a_cache_that_cannot_be_written_is_named_and_not_the_volume(
     shutil.rmtree(tmp_path / "cache" / "versions")
     (tmp_path / "cache" / "versions").touch()
 
-    with pytest.raises(SidecarError, match=r"into the cache: .*Not a directory") as caught:
-        made.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset)
+    said = set()
+    for _ in range(2):
+        with pytest.raises(SidecarError, match=r"into the cache: .*Not a directory") as caught:
+            made.prepare(PrepareJob(VERSION, 30), REQUEST, frozenset)
+        assert caught.value.code is Code.CHECKPOINT_UNREADABLE
+        said.add(caught.value.message)
 
-    assert caught.value.code is Code.CHECKPOINT_UNREADABLE
-    assert "volume" not in caught.value.message
+    (message,) = said
+    assert "volume" not in message
 
 
 def test_a_cache_that_turns_read_only_is_no_defect_of_the_sidecar(
