@@ -7,6 +7,8 @@ from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, policy
 
 Defect = tuple[str, Change, Severity, str, str, str]
 """What is wrong in words, the change, and of the finding: severity, check, what is found, mend."""
+AT = "2026-11-25T02:51:00Z"
+"""When a container ended that runs again."""
 
 
 def waiting(container: str, reason: str, message: str = "") -> Change:
@@ -15,6 +17,16 @@ def waiting(container: str, reason: str, message: str = "") -> Change:
     def change(cluster: Cluster) -> None:
         state = {"waiting": {"reason": reason, "message": message}}
         cluster.container(container).update({"state": state, "ready": False})
+
+    return change
+
+
+def ended(container: str, reason: str, code: int, at: str = AT) -> Change:
+    """Have a container run again after it ended."""
+
+    def change(cluster: Cluster) -> None:
+        last = {"terminated": {"reason": reason, "exitCode": code, "finishedAt": at}}
+        cluster.container(container).update({"lastState": last, "restartCount": 3})
 
     return change
 

@@ -4,7 +4,7 @@ from rlfleet_kubectl.core.doctor import finding
 from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_kubectl.core.doctor.scene import Scene, unreachable
 from tests.unit.rlfleet_kubectl.clusters import Cluster
-from tests.unit.rlfleet_kubectl.defects import waiting
+from tests.unit.rlfleet_kubectl.defects import both, ended, waiting
 
 E = Severity.ERROR
 W = Severity.WARNING

@@ -6,7 +6,15 @@ from rlfleet_kubectl.core.doctor import pods
 from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_kubectl.core.doctor.scene import Scene
 from tests.unit.rlfleet_kubectl.clusters import NAMESPACE, Change, Cluster, event
-from tests.unit.rlfleet_kubectl.defects import Defect, both, demand_found, unscheduled, waiting
+from tests.unit.rlfleet_kubectl.defects import (
+    AT,
+    Defect,
+    both,
+    demand_found,
+    ended,
+    unscheduled,
+    waiting,
+)
 
 E = Severity.ERROR
 W = Severity.WARNING
@@ -18,26 +26,13 @@ NODE = "node(s)"
 PATCH = "kubectl -n plugin patch rlf qwen --type=merge -p '"
 
 
-_AT = "2026-11-25T02:51:00Z"
-
-
-def ended(container: str, reason: str, code: int, at: str = _AT) -> Change:
-    """Have a container run again after it ended."""
-
-    def change(cluster: Cluster) -> None:
-        last = {"terminated": {"reason": reason, "exitCode": code, "finishedAt": at}}
-        cluster.container(container).update({"lastState": last, "restartCount": 3})
-
-    return change
-
-
 def readiness(container: str, *, is_ready: bool) -> Change:
     return lambda cluster: cluster.container(container).update({"ready": is_ready})
 
 
 def ended_of_users(cluster: Cluster) -> None:
     """Have a container of the template run again, as one that a schedule ends."""
-    last = {"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": _AT}}
+    last = {"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": AT}}
     one = {"name": "logs", "restartCount": 3, "lastState": last, "state": {"running": {}}}
     cluster.pod["status"]["containerStatuses"].append(one)
 
