@@ -31,6 +31,10 @@ _FLOATS = frozenset({"BF16", "F16", "F32"})
 _MATRIX = 2
 _INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
 """Initializations that keep the base model's weights; the others change them in training."""
+_MLX = (
+    "lora_parameters: is of MLX's own layout, expected PEFT's; fuse the adapter (mlx_lm.fuse) and"
+    " load the model that it writes"
+)
 _UNSERVED = (
     "use_dora",
     "lora_bias",
@@ -49,7 +53,7 @@ _UNSERVED = (
 
 def config_objection(config: Mapping[str, Any]) -> str | None:
     """Return the first defect of adapter_config.json, or None."""
-    return next(_config_objections(config), None)
+    return _MLX if "lora_parameters" in config else next(_config_objections(config), None)
 
 
 def scaling_objection(config: Mapping[str, Any]) -> str | None:

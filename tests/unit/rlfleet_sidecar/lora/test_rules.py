@@ -137,6 +137,17 @@ def test_an_adapter_of_the_model_is_taken(case: str) -> None:
     assert objection(CONFIG | fields, found, MODEL) is None
 
 
+def test_an_adapter_in_mlx_s_layout_is_rejected_with_the_way_out() -> None:
+    config = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": {"rank": 4}}
+
+    assert "fuse the adapter (mlx_lm.fuse)" in (config_objection(config) or "")
+
+
+@pytest.mark.parametrize("field", ["kasa_config", "monteclora_config", "velora_config"])
+def test_a_variant_of_peft_s_is_named_by_its_field(field: str) -> None:
+    assert (config_objection(CONFIG | {field: {"beta": 1}}) or "").startswith(f"{field}: ")
+
+
 def test_an_alpha_that_the_order_of_saved_keys_decides_is_rejected() -> None:
     patterns = {"alpha_pattern": {"layers.0.self_attn.q_proj": 8, "self_attn.q_proj": 64}}
 
