@@ -20,7 +20,9 @@ _OF_WEIGHTS = (MANIFEST_FILE, ".index.json")
 
 def copy(draft: Draft, folder: Path | str | None) -> None:
     """Copy what a model has next to its tensors."""
-    paths = {path for pattern in _COPIED for path in Path(folder).glob(pattern)} if folder else set()
+    paths = (
+        {path for pattern in _COPIED for path in Path(folder).glob(pattern)} if folder else set()
+    )
     for path in sorted(paths):
         if not path.name.endswith(_OF_WEIGHTS):
             draft.write(path.name, iter([path.read_bytes()]))
