@@ -1,7 +1,7 @@
 """Computes in torch what vLLM's build for this processor has no kernel for.
 
-Quantised weights can be reloaded on any processor then, and experts that a sigmoid selects. What
-is tested is how a model loads and changes its weights; the kernels of a GPU are not.
+Quantised weights can be reloaded on any processor then, and experts that a sigmoid or a bias
+selects. What is tested is how a model loads and changes its weights; a GPU's kernels are not.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import torch
 from vllm import _custom_ops as ops
 from vllm.model_executor.kernels.linear.scaled_mm.cpu import CPUFp8BlockScaledMMKernel
 from vllm.model_executor.layers.fused_moe.experts import cpu_moe
+from vllm.model_executor.layers.rotary_embedding.ernie45_vl_rope import Ernie4_5_VLRotaryEmbedding
 
 try:
     from vllm.model_executor.layers.fused_moe.router.cpu_router import CPURouter
@@ -28,6 +29,8 @@ def use() -> None:
     if not hasattr(torch.ops._C, "cpu_gemm_wna16"):  # noqa: SLF001 - where torch has the kernels
         vars(ops).update(cpu_gemm_wna16=_multiplied)
     vars(ops).update(scaled_fp8_quant=_to_fp8)
+    # A processor's passes an argument too many.
+    Ernie4_5_VLRotaryEmbedding.forward_cpu = Ernie4_5_VLRotaryEmbedding.forward_cuda
     if CPURouter is not None:
         CPURouter.__init__ = _Grouping(CPURouter.__init__)
     if not torch.cpu._is_amx_tile_supported():  # noqa: SLF001 - as vLLM asks
@@ -40,7 +43,10 @@ def use() -> None:
 
 
 class _Grouping:
-    """Makes one group of experts where there is none: a processor has sigmoid for groups only."""
+    """Makes one group of experts where there is none.
+
+    A processor has a sigmoid, and a bias that selects, for groups only.
+    """
 
     def __init__(self, make: Any) -> None:
         self._make = make
@@ -52,7 +58,8 @@ class _Grouping:
     def __call__(self, router: Any, *arguments: Any, **named: Any) -> None:
         self._make(router, *arguments, **named)
         is_plain = not router.use_grouped_topk and router.custom_routing_function is None
-        if is_plain and router.scoring_func == "sigmoid":
+        scores = {"sigmoid"} if router.e_score_correction_bias is None else {"sigmoid", "softmax"}
+        if is_plain and router.scoring_func in scores:
             router.use_grouped_topk, router.num_expert_group, router.topk_group = True, 1, 1
 
 

@@ -25,10 +25,11 @@ class Part(PretrainedConfig):
 class Config(PretrainedConfig):
     model_type = {!r}
 
-    def __init__(self, llm_config=None, vision_config=None, **more):
+    def __init__(self, llm_config=None, **more):
         if llm_config is not None:
             self.llm_config = AutoConfig.for_model(**llm_config)
-            self.vision_config = Part(**vision_config)
+        for name in [name for name in more if name.endswith("_config")]:
+            setattr(self, name, Part(**more.pop(name)))
         super().__init__(**more)
 """
 _SPREAD = 0.05
@@ -36,7 +37,10 @@ _NORM = "norm.weight"
 
 
 def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
-    """Write a model: ``config``, ``counts`` of what is numbered, ``tensors`` with their shapes."""
+    """Write a model: ``config``, ``counts`` of what is numbered, ``tensors`` with their shapes.
+
+    ``code`` makes its class of configuration, if it has one of its own.
+    """
     at.mkdir()
     random = torch.Generator().manual_seed(seed)
     made = {
@@ -47,7 +51,8 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
     save_file(made, at / "model.safetensors", forms.META)
     config = dict(wanted["config"])
     if wanted.get("has_code", True):
-        (at / f"{_MODULE}.py").write_text(_CLASS.format(config["model_type"]))
+        code = wanted.get("code") or _CLASS.format(config["model_type"])
+        (at / f"{_MODULE}.py").write_text(code)
         config["auto_map"] = {"AutoConfig": f"{_MODULE}.Config"}
     (at / "config.json").write_text(json.dumps(config))
 

@@ -31,7 +31,7 @@ A model passes if:
 `H100`: the same on a GPU, [below](#on-a-gpu); empty: not examined.
 `kinds`: kinds of tensors (of which no answer can show any: nothing is claimed).
 Quantised layers for which this processor has no kernel are computed in torch (zoo/kernels.py).
-So are routers by sigmoid without groups, which vLLM's build for a processor lacks.
+So are routers by sigmoid, or with a bias, without groups, which vLLM's build for a processor lacks.
 Where vLLM does not reload a model in place, its engine fails the self-test (EngineUnfaithful).
 Each engine tests itself when it boots.
 

@@ -13,6 +13,11 @@ from rlfleet_engine.vllm import sendable
 from rlfleet_engine.vllm.releases import is_tested
 
 _SHAPE, _PACKED = ".weight_shape", ".weight_packed"
+_OF_PICTURES = (".mlp.gate.weight_1", ".wte.new_embedding")
+"""Ends of a language model's own kinds that only the tokens of pictures use.
+
+Ernie 4.5 VL has a router for its vision experts, and Molmo rows for such tokens.
+"""
 
 
 def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
@@ -45,7 +50,11 @@ def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
     compressed-tensors writes the shape of each packed weight, which vLLM reads and knows already.
     """
     unused = (*_mapped(model), *_marked(model), *_next_to_text(model))
-    return [kind for kind in kinds if _is_shape(kind, kinds) or _in_part(model, kind, unused)]
+    return [
+        kind
+        for kind in kinds
+        if kind.endswith(_OF_PICTURES) or _is_shape(kind, kinds) or _in_part(model, kind, unused)
+    ]
 
 
 def _mapped(model: Any) -> tuple[str, ...]:

@@ -121,3 +121,13 @@ def test_the_shape_of_a_packed_weight_is_unreached(describe: ModuleType) -> None
     packed = ("l.q.weight_packed", "l.q.weight_shape", "l.k.weight_shape")
 
     assert kinds(describe, Text(), *packed) == ["l.q.weight_shape"]
+
+
+def test_what_only_the_tokens_of_pictures_use_in_a_language_model_is_unreached(
+    describe: ModuleType,
+) -> None:
+    """Ernie 4.5 VL's second router, and Molmo's rows for such tokens."""
+    ernie = ("model.layers.N.mlp.gate.weight", "model.layers.N.mlp.gate.weight_1")
+    molmo = ("model.transformer.wte.embedding", "model.transformer.wte.new_embedding")
+
+    assert kinds(describe, Text(), *ernie, *molmo) == [ernie[1], molmo[1]]
