@@ -38,14 +38,18 @@ def read(tensors: Mapping[str, Any]) -> Memory:
 
 
 def named(model: Any) -> dict[str, Any]:
-    """Return a model's parameters and persistent buffers by name."""
+    """Return a model's parameters and persistent buffers by name, of the parts that it has.
+
+    A text-only engine has its towers' own parameters on the meta device, without memory.
+    """
     passing = {
         f"{path}.{name}" if path else name
         for path, module in model.named_modules()
         for name in module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
     }
     buffers = {name: b for name, b in model.named_buffers() if name not in passing}
-    return {**dict(model.named_parameters()), **buffers}
+    tensors = {**dict(model.named_parameters()), **buffers}
+    return {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
 
 
 def bytes_of(tensor: Any) -> Any:

@@ -31,8 +31,8 @@ def packed(model: Any) -> dict[str, Any]:
 def sizes(model: Any) -> tuple[int, int]:
     """Return a model's bytes at its creation, and how many of them cannot be read.
 
-    Parameters and persistent buffers count, tied ones once. A tensor whose form vLLM does not
-    record counts with its current size.
+    Parameters and persistent buffers count, tied ones once, but not those of a part that is left
+    out. A tensor whose form vLLM does not record counts with its current size.
     """
     counted: set[int] = set()
     whole = unseen = 0
@@ -59,8 +59,8 @@ def _forms(layer: Any) -> dict[str, Any]:
 
 def _own(layer: Any) -> Iterator[tuple[str, Any]]:
     passing = layer._non_persistent_buffers_set
-    yield from ((n, p) for n, p in layer._parameters.items() if p is not None)
-    yield from ((n, b) for n, b in layer._buffers.items() if b is not None and n not in passing)
+    own = (*layer._parameters.items(), *layer._buffers.items())
+    yield from ((n, t) for n, t in own if t is not None and not t.is_meta and n not in passing)
 
 
 def _closed_over(function: Any) -> Iterator[tuple[str, Any]]:
