@@ -11,6 +11,8 @@ THREE = ("llama-tied", "gpt-oss", "qwen3-moe")
 """A tied head; copies past the loaders; experts."""
 QUANTISED = ("llama-fp8-online", "llama-fp8-blocks")
 """By vLLM while it loads; by a trainer. Their memory is not read back."""
+TEXT_ONLY = "deepseek-ocr"
+"""Parameters next to the tower, which is left out, have no memory."""
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -18,7 +20,8 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, Any]]:
     shell = Shell(target.kubeconfig(), f"{zoo.NAMESPACE}-like-gpu", is_quiet=True)
-    return {row["model"]: row for row in zoo.examine(shell, [*THREE, *QUANTISED], "--like-gpu")}
+    names = [*THREE, *QUANTISED, TEXT_ONLY]
+    return {row["model"]: row for row in zoo.examine(shell, names, "--like-gpu")}
 
 
 @pytest.mark.parametrize("name", THREE)
@@ -42,3 +45,13 @@ def test_quantised_weights_take_up_a_step_by_the_reload_of_a_gpu(
     assert row.get("error") is None
     assert row["wrong"] == []
     assert row["read_share"] is None
+
+
+def test_a_text_only_engine_takes_up_a_step_by_the_reload_of_a_gpu(
+    rows: dict[str, dict[str, Any]],
+) -> None:
+    row = rows[TEXT_ONLY]
+
+    assert row.get("error") is None
+    assert row["wrong"] == []
+    assert row["read_share"] == 1

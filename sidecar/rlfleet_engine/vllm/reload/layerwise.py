@@ -57,7 +57,7 @@ class _PastLoaders(TorchDispatchMode):  # type: ignore[misc]
             tensor.untyped_storage()._cdata: (layer, name)
             for layer in model.modules()
             for name, tensor in get_layer_tensors(layer).items()
-            if tensor.is_meta
+            if tensor.is_meta and not _is_left_out(layer, name)
         }
 
     @contextmanager
@@ -88,6 +88,12 @@ class _PastLoaders(TorchDispatchMode):  # type: ignore[misc]
             if place is not None:
                 _take(*place, args[0], args[1])
         return done
+
+
+def _is_left_out(layer: Any, name: str) -> bool:
+    """Return whether a tensor belongs to a part that the engine has not, and has no memory."""
+    own = layerwise.get_layerwise_info(layer).kernel_tensors or ()
+    return any(getattr(tensors.get(name), "is_meta", False) for tensors in own)
 
 
 def _take(layer: Any, name: str, target: Any, source: Any) -> None:
