@@ -1,5 +1,6 @@
 """Makes a model's files."""
 
+import json
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -18,12 +19,13 @@ from zoo import forms, processor, quantised, written
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text())
 MODELS: Mapping[str, Mapping[str, Any]] = TABLE["models"]
 _SPREAD = 0.02
-_FURTHER: Mapping[str, Callable[[Path, Any], None]] = {
+_FURTHER: Mapping[str, Callable[[Path, Any], object]] = {
     "turned": lambda at, _: forms.turn(at),
     "renamed": forms.rename,
     "own_head": lambda at, _: forms.say_tied(at),
     "quantised": quantised.write,
     "processor": processor.write,
+    "pictures": lambda at, told: (at / "preprocessor_config.json").write_text(json.dumps(told)),
     "voices": lambda at, _: torch.save({}, at / "spk_dict.pt"),
 }
 """What is done to a model's files, by its key in the table."""

@@ -4,11 +4,12 @@ Quantised weights can be reloaded on any processor then, and experts that a sigm
 selects. What is tested is how a model loads and changes its weights; a GPU's kernels are not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from llvmlite.binding import ffi
 from vllm import _custom_ops as ops
 from vllm.model_executor.kernels.linear.scaled_mm.cpu import CPUFp8BlockScaledMMKernel
 from vllm.model_executor.layers.fused_moe.experts import cpu_moe
@@ -29,6 +30,8 @@ def use() -> None:
     if not hasattr(torch.ops._C, "cpu_gemm_wna16"):  # noqa: SLF001 - where torch has the kernels
         vars(ops).update(cpu_gemm_wna16=_multiplied)
     vars(ops).update(scaled_fp8_quant=_to_fp8)
+    library = type(ffi.lib)
+    library.__getattr__ = _public(library.__getattr__)
     # A processor's passes an argument too many.
     Ernie4_5_VLRotaryEmbedding.forward_cpu = Ernie4_5_VLRotaryEmbedding.forward_cuda
     if CPURouter is not None:
@@ -40,6 +43,17 @@ def use() -> None:
         linear.process_weights_after_loading = _leave
         linear.apply_weights = _multiplied_by_blocks
         vars(cpu_moe).update(prepare_fp8_moe_layer_for_cpu=_both, fused_experts_cpu=_experts)
+
+
+def _public(get: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """Have a library answer no private name, which vLLM asks of all that it finds (Kimi K2.5)."""
+
+    def answer(library: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return get(library, name)
+
+    return answer
 
 
 class _Grouping:
