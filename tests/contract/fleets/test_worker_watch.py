@@ -211,7 +211,8 @@ async def test_a_worker_that_serves_gets_few_heartbeats_and_one_in_a_change_gets
 
     await asyncio.sleep(1)
 
-    beats, most = sidecar.polls - polls, (time.monotonic() - begun) / 0.1 + 1
+    # The first may have been late, and the last a moment early.
+    beats, most = sidecar.polls - polls, (time.monotonic() - begun) / 0.1 + 2
     assert 4 < beats <= most if gets_all else beats == 0
     assert contact.is_watched
 
