@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dev.demo import stage
@@ -102,6 +102,18 @@ def freeze_kube_apiserver(for_s: float) -> None:
         time.sleep(for_s)
     finally:
         os.kill(process, signal.SIGCONT)
+
+
+def freeze_sidecars(shell: Shell, pods: Sequence[str], for_s: float) -> None:
+    """Have sidecars answer nothing for a time, as on a node that is too busy."""
+    found = [min(_processes(shell, pod, _SIDECAR)) for pod in pods]
+    try:
+        for process in found:
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(for_s)
+    finally:
+        for process in found:
+            os.kill(process, signal.SIGCONT)
 
 
 def _kube_apiserver() -> int:

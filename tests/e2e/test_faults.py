@@ -9,6 +9,7 @@ from tests.e2e.kills import (
     AtStage,
     aim_at_engine_core,
     delete_leader,
+    freeze_sidecars,
     kill_engine_core,
     kill_operator,
     kill_sidecar,
@@ -100,6 +101,19 @@ def test_an_engine_killed_in_mid_rollout_comes_back_at_the_target(
     assert histories[0].versions <= {"step-0", "step-3"}
     assert not histories[0].mixed
     assert len({tuple(tokens) for tokens in fleet.answers().values()}) == 1
+
+
+def test_sidecars_that_are_silent_for_seconds_lose_no_request(fleet: Fleet, shell: Shell) -> None:
+    """The engines serve, and without a ready pod the Service would refuse connections."""
+    pods = fleet.identities()
+    with fleet.recorded() as histories:
+        freeze_sidecars(shell, sorted(pods), 9)
+        # A probe that began while they were silent has ended then.
+        time.sleep(6)
+
+    assert histories[0].replies
+    assert not histories[0].lost, histories[0].lost[:3]
+    assert fleet.identities() == pods
 
 
 @pytest.mark.release

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rlfleet_contract import paths
-from rlfleet_operator.core.manifests import quantity, sidecar_tls, store_access
+from rlfleet_operator.core.manifests import probes, quantity, sidecar_tls, store_access
 from rlfleet_operator.core.manifests.owned_objects import (
     ManifestObject,
     UnusableTemplateError,
@@ -205,8 +205,8 @@ def _engine(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "ports": [{"name": "http", "containerPort": paths.ENGINE_PORT, "protocol": "TCP"}],
         "resources": engine.resources.model_dump(),
         **_CONTAINER,
-        "startupProbe": _probe("/health", "http", period=2, failures=1800),
-        "livenessProbe": _probe("/health", "http", period=10, failures=6),
+        "startupProbe": probes.probe("/health", "http", period=2, failures=1800),
+        "livenessProbe": probes.probe("/health", "http", period=10, failures=6),
         "lifecycle": {"preStop": {"exec": {"command": _drain(engine)}}},
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod
@@ -253,9 +253,9 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
         "ports": [{"name": "admin", "containerPort": paths.ADMIN_PORT, "protocol": "TCP"}],
         "resources": _sidecar_resources(fleet.spec.sidecar.resources),
         **_CONTAINER,
-        "startupProbe": _probe(paths.LIVE_PATH, "admin", period=1, failures=120, **scheme),
-        "livenessProbe": _probe(paths.LIVE_PATH, "admin", period=10, failures=3, **scheme),
-        "readinessProbe": _probe(paths.READY_PATH, "admin", period=2, failures=1, **scheme),
+        "startupProbe": probes.probe(paths.LIVE_PATH, "admin", period=1, failures=120, **scheme),
+        "livenessProbe": probes.probe(paths.LIVE_PATH, "admin", period=10, failures=3, **scheme),
+        "readinessProbe": probes.readiness(paths.READY_PATH, "admin", **scheme),
         "volumeMounts": [
             {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
             {"name": "state", "mountPath": _STATE_DIR},
@@ -310,15 +310,6 @@ def _sidecar_env(fleet: Fleet) -> dict[str, str]:
         env["RLFLEET_MARKERS"] = ",".join(_markers(weights))
         env |= _cache_env(weights.cache)
     return env
-
-
-def _probe(path: str, port: str, *, period: int, failures: int, **scheme: str) -> ManifestObject:
-    return {
-        "httpGet": {"path": path, "port": port, **scheme},
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }
 
 
 def _volumes(fleet: Fleet) -> list[ManifestObject]:

@@ -105,6 +105,16 @@ def test_the_sidecar_is_a_native_one() -> None:
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("sidecar", "Always")
 
 
+def test_silence_takes_a_sidecar_out_of_traffic_late_and_before_its_restart() -> None:
+    """An engine that is gone it reports at once."""
+    sidecar = pod()["spec"]["initContainers"][0]
+    ready, live = sidecar["readinessProbe"], sidecar["livenessProbe"]
+
+    assert ready["failureThreshold"] == 1
+    assert ready["periodSeconds"] <= 2
+    assert 10 < ready["timeoutSeconds"] < live["periodSeconds"] * live["failureThreshold"]
+
+
 def test_an_engine_s_process_1_is_its_own_whatever_the_template_says() -> None:
     """A restart of the engine is known by its own process 1."""
     made = pod(template={"spec": {"shareProcessNamespace": True, "hostPID": True}})
