@@ -114,3 +114,11 @@ def demand_found(defect: Defect) -> None:
     assert shown[check].severity is severity
     assert found in shown[check].found
     assert mend in shown[check].mend
+
+
+def demand_nothing(change: Change) -> None:
+    """Demand that a change shows no finding."""
+    cluster = Cluster()
+    change(cluster)
+
+    assert cluster.diagnosed() == []

@@ -7,7 +7,15 @@ from rlfleet_kubectl.core.doctor.finding import Severity
 from rlfleet_operator.core.model.worker_phase import awaited_by
 from rlfleet_operator.core.model.worker_pod import log_of
 from tests.unit.rlfleet_kubectl.clusters import Change, Cluster, condition
-from tests.unit.rlfleet_kubectl.defects import Defect, both, demand_found, in_fleet, put, refused
+from tests.unit.rlfleet_kubectl.defects import (
+    Defect,
+    both,
+    demand_found,
+    demand_nothing,
+    in_fleet,
+    put,
+    refused,
+)
 from tests.unit.rlfleet_view.recordings import HALF_COPIED
 from tests.workers import worker as worker_of
 
@@ -311,10 +319,7 @@ def test_a_defect_is_found(defect: Defect) -> None:
 
 @pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
 def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
-    cluster = Cluster()
-    change(cluster)
-
-    assert cluster.diagnosed() == []
+    demand_nothing(change)
 
 
 def test_a_silent_worker_without_a_message_leaves_no_colon_behind() -> None:

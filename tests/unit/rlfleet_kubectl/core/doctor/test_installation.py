@@ -12,6 +12,7 @@ from tests.unit.rlfleet_kubectl.defects import (
     Defect,
     both,
     demand_found,
+    demand_nothing,
     policed,
     put,
     replicas,
@@ -177,10 +178,7 @@ def test_a_defect_is_found(defect: Defect) -> None:
 
 @pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
 def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
-    cluster = Cluster()
-    change(cluster)
-
-    assert cluster.diagnosed() == []
+    demand_nothing(change)
 
 
 def test_rights_are_not_asked_for_where_the_operator_drives_nothing() -> None:

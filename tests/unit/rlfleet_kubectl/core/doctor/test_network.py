@@ -4,7 +4,15 @@ import pytest
 
 from rlfleet_kubectl.core.doctor.finding import Severity
 from tests.unit.rlfleet_kubectl.clusters import Change, Cluster
-from tests.unit.rlfleet_kubectl.defects import HTTP, Defect, both, demand_found, policed, setting
+from tests.unit.rlfleet_kubectl.defects import (
+    HTTP,
+    Defect,
+    both,
+    demand_found,
+    demand_nothing,
+    policed,
+    setting,
+)
 
 E = Severity.ERROR
 
@@ -159,10 +167,7 @@ def test_a_defect_is_found(defect: Defect) -> None:
 
 @pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
 def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
-    cluster = Cluster()
-    change(cluster)
-
-    assert cluster.diagnosed() == []
+    demand_nothing(change)
 
 
 def test_a_mend_that_deletes_names_each_object() -> None:

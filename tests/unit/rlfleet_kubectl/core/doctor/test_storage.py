@@ -8,6 +8,7 @@ from tests.unit.rlfleet_kubectl.defects import (
     Defect,
     both,
     demand_found,
+    demand_nothing,
     in_fleet,
     unscheduled,
 )
@@ -99,10 +100,7 @@ def test_a_defect_is_found(defect: Defect) -> None:
 
 @pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
 def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
-    cluster = Cluster()
-    change(cluster)
-
-    assert cluster.diagnosed() == []
+    demand_nothing(change)
 
 
 def test_a_pod_that_waits_for_a_claim_is_not_shown_next_to_the_claim() -> None:
