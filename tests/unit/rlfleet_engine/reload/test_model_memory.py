@@ -1,12 +1,12 @@
 """Which tensors of a model are read; the zoo reads those of vLLM's own models."""
 
-import importlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from tests.unit.rlfleet_engine.torchless import imported
 
 IN_MEMORY, LEFT_OUT = SimpleNamespace(is_meta=False), SimpleNamespace(is_meta=True)
 
@@ -28,13 +28,8 @@ class Model:
 
 @pytest.fixture
 def model_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Import the module with a package of torch's name, which this environment lacks."""
-    (tmp_path / "torch.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("rlfleet_engine.reload.model_memory")
-    yield module
-    for name in ("torch", module.__name__):
-        del sys.modules[name]
+    with imported("rlfleet_engine.reload.model_memory", tmp_path, monkeypatch) as module:
+        yield module
 
 
 def test_the_parts_that_an_engine_leaves_out_are_not_read(model_memory: ModuleType) -> None:

@@ -1,12 +1,12 @@
 """How much of a model is readable."""
 
-import importlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.unit.rlfleet_engine.torchless import imported
 
 
 class Tensor:
@@ -38,13 +38,8 @@ class Layer:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Import the module with a package of torch's name, which this environment lacks."""
-    (tmp_path / "torch.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("rlfleet_engine.vllm.reload.kept")
-    yield module
-    for name in ("torch", module.__name__):
-        del sys.modules[name]
+    with imported("rlfleet_engine.vllm.reload.kept", tmp_path, monkeypatch) as module:
+        yield module
 
 
 def test_a_part_that_an_engine_leaves_out_does_not_count(kept: ModuleType) -> None:
