@@ -326,6 +326,7 @@ class FakeEngine:
             await asyncio.Event().wait()
         self.paused = None
         self._running.set()
+        await asyncio.sleep(self.behaviour.resume_answers_s)
         await send_json(send, 200, {"status": "resumed"})
 
     async def _abort(self, body: dict[str, Any], send: Send) -> None:

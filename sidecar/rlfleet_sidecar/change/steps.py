@@ -196,11 +196,9 @@ class Steps:
                 # Before the resume: frozen requests then continue with the new weights.
                 await self._engine.begin_trial(self._boot, request.version, self._keeper.ttl_s)
                 await self._engine.label(request.version)
-                await self._engine.resume()
-                may_admit = self._prover.may_admit and self._journal.state.serving
-                # The engine has the probe already, so that no request delays it.
-                if self.opens and may_admit and await self._engine.admit(self._boot):
-                    self._journal.admitted()
+                # The engine has the probe already, so that no request delays it. The core may
+                # answer the resume only after its first pass.
+                await asyncio.gather(self._engine.resume(), self._admit())
                 proof = await self._prover.prove(
                     request.version, self._boot, request.expected, asking
                 )
@@ -215,6 +213,12 @@ class Steps:
             raise
         self._journal.move(StageEvent.PROVED, proof=proof, operation=request.operation)
         await self._keeper.keep(fallback(self._journal.state))
+
+    async def _admit(self) -> None:
+        """Let requests pass before the proof, if their replies can wait for it."""
+        may_admit = self._prover.may_admit and self._journal.state.serving
+        if self.opens and may_admit and await self._engine.admit(self._boot):
+            self._journal.admitted()
 
     async def resume(self, request: ResumeRequest) -> None:
         """Open the gate for the proved version, after its adapters, which have the same timeout."""

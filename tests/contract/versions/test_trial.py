@@ -67,6 +67,19 @@ async def test_a_request_is_computed_while_the_proof_is_made(
     assert fake.engine.gate.is_open
 
 
+async def test_requests_pass_before_the_core_has_answered_the_resume(
+    fake: Worker, subject: Subject
+) -> None:
+    await subject.serve(subject.versions.first)
+    request, change = await waiting_in_a_change(fake, subject, resume_answers_s=1.0)
+
+    assert (await change).status_code == 200
+    assert (await request).status_code == 200
+    timings = await timings_of(subject)
+    assert timings.verify_s > 1.0
+    assert timings.window_s < timings.reload_s + timings.pause_s + timings.flush_s + 1.0
+
+
 async def test_a_proof_that_fails_loses_no_request(fake: Worker, subject: Subject) -> None:
     await subject.serve(subject.versions.first)
     request, change = await waiting_in_a_change(fake, subject, noise=0.9)
