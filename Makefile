@@ -93,7 +93,7 @@ release: setup ## Make a release in build/release: wheel, plugin, chart, images,
 	@$(PY) -m dev.release $(ARGS)
 
 .PHONY: release-check
-release-check: setup ## Make it twice and compare every byte (an hour with images)
+release-check: setup ## Make it twice and compare every byte (half an hour with images)
 	@$(PY) -m dev.release --check $(ARGS)
 
 .PHONY: demo
