@@ -139,10 +139,12 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
 def served_by(worker: Worker) -> str | None:
     """Return the version that a ready worker serves; empty if unknown, None during a change.
 
-    A silent worker continues with what it reported last; its label has what an earlier leader saw.
+    A silent one serves what it reported, or its label has, unless a command may have changed it.
     """
     if worker.is_live:
         return worker.proved
+    if worker.is_busy:
+        return ""
     labelled = version_of(worker.pod.version_label) if worker.last and worker.pod else None
     return (worker.report.proved if worker.report else labelled) or ""
 

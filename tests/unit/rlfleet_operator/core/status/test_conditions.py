@@ -12,6 +12,7 @@ from rlfleet_operator.core.model.worker_phase import complaint_of
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.next_rollout import current
 from rlfleet_operator.core.status.conditions import MESSAGE_LIMIT, dated, verdicts
+from rlfleet_operator.core.status.fleet import status_of
 from rlfleet_operator.core.status.verdict import ConditionVerdict
 from rlfleet_operator.crd.fleet_status import Condition
 from tests.workers import MOMENT, pod, problem, recorded, worker, world
@@ -201,6 +202,25 @@ def test_a_fleet_is_behind_because_its_sidecars_do_not_answer(late_s: float) -> 
     if late_s:
         assert found["Stalled"].reason == "ProgressDeadlineExceeded"
         assert found["Stalled"].message.endswith("; qwen-0: 0: ConnectTimeout")
+
+
+@pytest.mark.parametrize(
+    ("calling", "serving", "reason"),
+    [
+        (None, "step-1", "AllServing"),
+        (Verb.PREPARE, "step-1", "AllServing"),
+        (Verb.RELOAD, "an unknown version and step-1", "MixedVersions"),
+    ],
+)
+def test_a_silent_worker_may_have_changed_by_a_command_without_an_answer(
+    calling: Verb | None, serving: str, reason: str
+) -> None:
+    seen = world(replace(silent(0), calling=calling), worker(1), **TO_2)
+
+    ready = conditions_of(seen)["Ready"]
+
+    assert (ready.reason, ready.message) == (reason, f"2 of 2 workers serve {serving}")
+    assert status_of(seen, current(seen)).serving == ("step-1" if reason == "AllServing" else "")
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1e6])
