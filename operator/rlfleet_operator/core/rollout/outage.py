@@ -31,6 +31,19 @@ def may_be_changing(worker: Worker) -> bool:
     return worker.is_changing or (pod.ready and not worker.is_live)
 
 
+def is_returning(worker: Worker, version: str, world: World) -> bool:
+    """Return whether a worker that has changed is expected back: its pod is not ready yet.
+
+    Its sidecar or the kubelet's probe was late during the change; that sidecar may restart now.
+    """
+    pod, report = worker.pod, worker.report
+    if pod is None or pod.ready or not pod.is_active or pod.ready_changed_at is None:
+        return False
+    has_changed = report is not None and (report.stage, report.proved) == (Stage.OPEN, version)
+    # A time far in the future comes from another clock, or from before a clock step.
+    return has_changed and abs(world.moment - pod.ready_changed_at) < _RETURN_S
+
+
 def is_being_replaced(worker: Worker, world: World) -> bool:
     """Return whether a worker is out because of a new pod template.
 

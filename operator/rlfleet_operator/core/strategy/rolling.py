@@ -16,7 +16,7 @@ from rlfleet_operator.core.rollout import budget, trials
 from rlfleet_operator.core.rollout.barrier_progress import some_serve_target
 from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended, kept
 from rlfleet_operator.core.rollout.failure_rules import has_unknown_outcome, holds, is_blocked
-from rlfleet_operator.core.rollout.outage import is_being_replaced, may_be_changing
+from rlfleet_operator.core.rollout.outage import is_being_replaced, is_returning, may_be_changing
 from rlfleet_operator.core.rollout.rollout import (
     Rollout,
     is_of_rollout,
@@ -135,7 +135,7 @@ def _batch(
     world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]
 ) -> list[WeightsCommand]:
     """Return the next batch of serving workers, as large as the budget allows."""
-    out = sum(may_be_changing(w) or is_being_replaced(w, world) for w in world.exceptional)
+    out = sum(_is_out(w, world, rollout) for w in world.exceptional)
     limit = budget.max_unavailable(world.fleet.spec)
     # A worker that failed to pause before comes last, so that it does not delay the others.
     due = sorted(
@@ -148,6 +148,13 @@ def _batch(
     first = _updates(paused, rollout.operation, world)[: budget.left(limit, out - idle)]
     rest = _updates([pair for pair in due if pair[0].is_open], rollout.operation, world)
     return [*first, *rest[: budget.left(limit, max(out, out - idle + len(first)))]]
+
+
+def _is_out(worker: Worker, world: World, rollout: Rollout) -> bool:
+    """Return whether a worker is or may be out of service, and is expected back."""
+    if may_be_changing(worker) or is_being_replaced(worker, world):
+        return True
+    return is_returning(worker, rollout.to, world)
 
 
 def _updates(due: list[tuple[Worker, str]], operation: str, world: World) -> list[WeightsCommand]:

@@ -124,6 +124,35 @@ def test_a_worker_that_may_be_in_a_change_is_charged_to_the_batch(
     assert of(Update, workers.world(unsure, serving[1], there, status=status, **asked)) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "since_s", "reachable", "expected"),
+    [
+        ("step-2", 15.0, True, 0),
+        # Its sidecar restarts.
+        ("step-2", 15.0, False, 0),
+        ("step-2", 61.0, True, 1),
+        # By a clock that was set back.
+        ("step-2", -3600.0, True, 1),
+        # It is due itself, and may be broken.
+        ("step-1", 15.0, True, 1),
+    ],
+)
+def test_a_changed_worker_is_charged_to_the_batch_until_its_pod_is_ready_again(
+    version: str, since_s: float, *, reachable: bool, expected: int
+) -> None:
+    status = workers.recorded("step-2", "Updating") | {"replacing": []}
+    asked = {"weightVersion": "step-2", "rollout": {"maxUnavailable": 1}}
+    done = workers.worker(0, proved=version, prepared="step-2")
+    assert done.pod is not None
+    late = replace(done.pod, ready=False, ready_changed_at=workers.MOMENT - since_s)
+    others = [workers.worker(1, prepared="step-2"), workers.worker(2, proved="step-2")]
+
+    unready = replace(done, pod=late, reachable=reachable)
+    seen = workers.world(unready, *others, status=status, **asked)
+
+    assert len(of(Update, seen)) == expected
+
+
 UNHEARD: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "it has not answered the new leader": ({"report": None}, {}, 0),
     "it no longer answers": ({}, {}, 0),
