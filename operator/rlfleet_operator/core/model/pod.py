@@ -74,6 +74,7 @@ def pod_from(raw: Raw) -> Pod | None:
         crash=_restarted(metadata["name"], status),
         topology=_topology(raw, labels),
         ready_changed_at=_epoch(conditions.get("Ready", {}).get("lastTransitionTime")),
+        weights_ready_at=_epoch((gate or {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
     )

@@ -68,6 +68,8 @@ _BY_STAGE = {
 }
 _OVERDUE_S = 60.0
 """A pod that still exists so long after its grace period has lost its kubelet."""
+_NOTICED_S = 10.0
+"""The kubelet has this long to call a pod ready once its gate is true."""
 BADNESS = {phase: place for place, phase in enumerate(Phase)}
 CHANGING = (Phase.PAUSING, Phase.FLUSHING, Phase.RELOADING, Phase.VERIFYING, Phase.RESUMING)
 """The steps of a change in their order."""
@@ -130,7 +132,7 @@ def complaint_of(worker: Worker, world: World) -> str | None:
         problem = _problem_of(worker, worker.report, world.fleet)
     if problem is not None and not _is_explained(worker, problem):
         return f"{problem.code}: {problem.message}"
-    return awaited_by(worker) or _begun_by(worker, world) or _unready(worker)
+    return awaited_by(worker) or _begun_by(worker, world) or _unready(worker, world)
 
 
 def _of_silence(worker: Worker) -> str | None:
@@ -169,13 +171,26 @@ def _begun_by(worker: Worker, world: World) -> str | None:
     return "engine starting" if worker.report is not None else None
 
 
-def _unready(worker: Worker) -> str | None:
+def noticed_by(worker: Worker) -> float:
+    """Return until when the kubelet may still find out that a worker may take traffic.
+
+    0 for a worker that takes it, or whose gate is not true.
+    """
+    pod = worker.pod
+    if pod is None or pod.ready or not pod.weights_ready or pod.weights_ready_at is None:
+        return 0.0
+    return pod.weights_ready_at + _NOTICED_S
+
+
+def _unready(worker: Worker, world: World) -> str | None:
     """Return what to look at if Kubernetes alone keeps a worker that serves from its traffic.
 
     As of a node whose kubelet is lost, while the sidecar still answers.
     """
     pod = worker.pod
     if pod is None or pod.ready or pod.terminating or not (pod.weights_ready and worker.is_open):
+        return None
+    if 0 < noticed_by(worker) - world.moment <= _NOTICED_S:
         return None
     return f"engine serves, pod not ready; see its node and: kubectl describe pod {pod.name}"
 

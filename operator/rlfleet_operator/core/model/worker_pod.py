@@ -46,6 +46,8 @@ class Pod:
     """Zone and node that it runs on; empty if unknown."""
     ready_changed_at: float | None = None
     """When Ready changed last; None if unknown."""
+    weights_ready_at: float | None = None
+    """When the readiness gate changed last, by the operator's clock; None if unknown."""
     admin_port: int = ADMIN_PORT
     """The port "admin" of its sidecar."""
     tls_secret: str | None = None

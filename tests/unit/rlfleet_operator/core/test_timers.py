@@ -19,6 +19,8 @@ from tests.workers import MOMENT, pod, worker, world
         (replace(worker(), pod=pod(phase="Failed"), replace_at=MOMENT + 8), 8.0),
         (replace(worker(), pod=pod(terminating=True, ends_by=MOMENT + 90)), 150.0),
         (replace(worker(), pod=pod(terminating=True, ends_by=MOMENT - 90)), None),
+        (replace(worker(), pod=pod(ready=False, weights_ready_at=MOMENT - 4)), 6.0),
+        (replace(worker(), pod=pod(weights_ready_at=MOMENT - 4)), None),
     ],
     ids=[
         "nothing comes",
@@ -28,6 +30,8 @@ from tests.workers import MOMENT, pod, worker, world
         "a pod that failed",
         "a pod that ends",
         "a pod that is overdue",
+        "a pod whose gate the kubelet has not seen yet",
+        "a pod whose gate the kubelet has seen",
     ],
 )
 def test_what_time_brings_is_waited_for(subject: Worker, expected: float | None) -> None:
