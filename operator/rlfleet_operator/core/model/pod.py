@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rlfleet_contract import paths
-from rlfleet_operator.core.model.worker_pod import Pod, log_of
+from rlfleet_operator.core.model.worker_pod import Pod, log_of, was_ready
 from rlfleet_operator.core.model.world import (
     ADMIN_PORT_NAME,
     ENGINE_CONTAINER,
@@ -52,6 +52,7 @@ def pod_from(raw: Raw) -> Pod | None:
         return None
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     gate = conditions.get(READINESS_GATE)
+    ready_changed_at = _epoch(conditions.get("Ready", {}).get("lastTransitionTime"))
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -71,9 +72,9 @@ def pod_from(raw: Raw) -> Pod | None:
         engine_exit=_last_exit(_engine(status)),
         engine_since=_running_since(_engine(status)),
         trouble=_trouble(metadata["name"], status, conditions),
-        crash=_restarted(metadata["name"], status),
+        crash=_restarted(metadata["name"], status, ready_changed_at),
         topology=_topology(raw, labels),
-        ready_changed_at=_epoch(conditions.get("Ready", {}).get("lastTransitionTime")),
+        ready_changed_at=ready_changed_at,
         weights_ready_at=_epoch((gate or {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
@@ -141,11 +142,16 @@ def _crash(pod: str, container: Raw) -> str:
     return f"{how}; {log_of(pod, container['name'])}"
 
 
-def _restarted(pod: str, status: Raw) -> str | None:
-    """Return how the first container that is restarted and not ready ended last."""
+def _restarted(pod: str, status: Raw, ready_changed_at: float | None) -> str | None:
+    """Return how the first container that is restarted and not ready ended last.
+
+    One that was ready since then hangs: how it ended before is not why.
+    """
     for container in _container_statuses(status):
-        is_ours = container["name"] != ENGINE_CONTAINER
-        if is_ours and container.get("restartCount") and not container.get("ready"):
+        is_down = container.get("restartCount") and not container.get("ready")
+        if container["name"] == ENGINE_CONTAINER or not is_down:
+            continue
+        if not was_ready(_running_since(container), ready_changed_at):
             return f"{container['name']}: {_crash(pod, container)}"
     return None
 

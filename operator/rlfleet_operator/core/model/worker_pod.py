@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rlfleet_contract.paths import ADMIN_PORT
 
 _NOTICED_S = 5.0
-"""How long after an engine's restart its pod may turn not ready: by then no engine has answered."""
+"""How long after a container's restart its pod may turn not ready: by then it has not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,7 @@ class Pod:
     @property
     def was_ready(self) -> bool:
         """Whether it was ready since its engine was started; a restart takes that from it first."""
-        if self.engine_since is None or self.ready_changed_at is None:
-            return False
-        return self.ready_changed_at > self.engine_since + _NOTICED_S
+        return was_ready(self.engine_since, self.ready_changed_at)
 
     @property
     def is_active(self) -> bool:
@@ -80,6 +78,11 @@ class Pod:
     def answers_at(self) -> str | None:
         """The address of its sidecar; None after its end, because another pod may get its IP."""
         return None if self.has_ended else self.address
+
+
+def was_ready(since: float | None, changed_at: float | None) -> bool:
+    """Return whether a pod that is not ready was ready since a container of it was started."""
+    return since is not None and changed_at is not None and changed_at > since + _NOTICED_S
 
 
 def log_of(pod: str, container: str) -> str:

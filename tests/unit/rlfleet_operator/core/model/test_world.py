@@ -244,6 +244,26 @@ def test_a_crash_is_known_between_restarts(sidecar: dict[str, Any], expected: st
     assert found.crash == (None if expected is None else f"sidecar: {expected}; {log}")
 
 
+@pytest.mark.parametrize(
+    ("ready_at", "is_cause"),
+    [("2026-01-01T00:00:05Z", True), ("2026-01-01T00:06:00Z", False)],
+    ids=["it restarts", "it was up again, and hangs"],
+)
+def test_a_crash_long_ago_is_not_why_a_sidecar_is_silent(ready_at: str, *, is_cause: bool) -> None:
+    sidecar = {
+        "name": "sidecar",
+        "restartCount": 1,
+        "ready": False,
+        "state": {"running": {"startedAt": "2026-01-01T00:00:03Z"}},
+    }
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": ready_at}
+
+    found = pod_from(raw(initContainerStatuses=[sidecar], conditions=[ready]))
+
+    assert found is not None
+    assert (found.crash is not None) is is_cause
+
+
 # --- fleets -----------------------------------------------------------------------------------
 
 
