@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rlfleet_operator.core.model.worker_phase import noticed_by, overdue_at
+from rlfleet_operator.core.model.worker_phase import noticed_by, overdue_at, unseen_at
 from rlfleet_operator.core.model.world import World
 from rlfleet_operator.core.rollout.outage import may_return_until
 from rlfleet_operator.core.status import waiting_requests
@@ -24,6 +24,7 @@ def _moments(world: World) -> Iterator[float]:
         yield worker.retry_at
         yield worker.replace_at
         yield overdue_at(worker) or 0.0
+        yield unseen_at(worker) or 0.0
         yield may_return_until(worker)
         yield noticed_by(worker)
         if worker.pod and not worker.pod.weights_ready and lora.awaits_reports(worker, world):

@@ -68,6 +68,8 @@ _BY_STAGE = {
 }
 _OVERDUE_S = 60.0
 """A pod that still exists so long after its grace period has lost its kubelet."""
+_UNSEEN_S = 30.0
+"""How long a scheduler may leave a pod without a word."""
 _NOTICED_S = 10.0
 """The kubelet has this long to call a pod ready once its gate is true."""
 BADNESS = {phase: place for place, phase in enumerate(Phase)}
@@ -125,7 +127,7 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     overdue = overdue_at(worker)
     if overdue is not None and world.moment >= overdue:
         return "pod is still terminating; if its node is lost, delete the pod with --force"
-    if (found := _of_pod(worker) or _of_silence(worker)) is not None:
+    if (found := _of_pod(worker, world.moment) or _of_silence(worker)) is not None:
         return found
     problem = None
     if worker.report and worker.reachable:
@@ -195,14 +197,14 @@ def _unready(worker: Worker, world: World) -> str | None:
     return f"engine serves, pod not ready; see its node and: kubectl describe pod {pod.name}"
 
 
-def _of_pod(worker: Worker) -> str | None:
+def _of_pod(worker: Worker, moment: float) -> str | None:
     """Return what is wrong with the pod, or that its engine exited during a load."""
     pod = worker.pod
     if pod is None:
         return None
     if pod.has_ended and not pod.terminating:
         return _ended(pod, worker.replace_at)
-    return _exited(worker) or pod.trouble
+    return _exited(worker) or pod.trouble or _unseen(worker, moment)
 
 
 def _exited(worker: Worker) -> str | None:
@@ -236,6 +238,28 @@ def _ended(pod: Pod, replace_at: float) -> str:
     # The time precedes the reason, because a long reason is cut.
     what = f"pod has {pod.phase.lower()}, will be replaced at {time_of(replace_at)}"
     return f"{what}: {pod.trouble}" if pod.trouble else what
+
+
+def _unseen(worker: Worker, moment: float) -> str | None:
+    """Return that no scheduler has looked at the pod, once that takes too long."""
+    unseen = unseen_at(worker)
+    if unseen is None or moment < unseen:
+        return None
+    return (
+        "no scheduler has looked at the pod;"
+        " kube-scheduler, or the one in spec.template.spec.schedulerName, does not run"
+    )
+
+
+def unseen_at(worker: Worker) -> float | None:
+    """Return when a pod without a node counts as one that no scheduler looks at.
+
+    A scheduler that finds no node says so: then there is a trouble.
+    """
+    pod = worker.pod
+    if pod is None or pod.created_at is None or not pod.is_active or pod.trouble is not None:
+        return None
+    return None if pod.topology[1] or pod.phase == RUNNING else pod.created_at + _UNSEEN_S
 
 
 def overdue_at(worker: Worker) -> float | None:

@@ -19,7 +19,8 @@ _UNSCHEDULABLE = "Unschedulable"
 _LATE_S = 120.0
 """How long after its grace period a pod that is deleted counts as stuck."""
 _UNSEEN_S = 30.0
-"""How long a pod with ready containers is not ready before its node counts as lost."""
+"""How long a pod with ready containers is not ready before its node counts as lost, and one without
+a node before no scheduler looks at it."""
 _RECENT_S = 3600.0
 """For so long a container's restart is worth a warning."""
 _OFTEN = 3
@@ -61,6 +62,7 @@ def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
         )
         return
     yield from _unscheduled(status, about)
+    yield from _unseen(pod, about, now)
     yield from _of_node(pod, about, now)
     yield from _not_mounted(pod, space, about)
     for container in _containers(status):
@@ -93,6 +95,22 @@ def _unscheduled(status: RawObject, about: str) -> Iterator[Finding]:
             fits = (mend for word, mend in _WAYS_TO_A_NODE if word in said)
             mend = next(fits, "free or add a node that fits spec.engine and spec.template")
             yield error(_UNSCHEDULABLE, about, f"no node takes it: {said}", mend)
+
+
+def _unseen(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
+    """Yield a pod that no scheduler has said anything about."""
+    status, waited = pod.get("status") or {}, seconds_since(_created(pod), now)
+    has_word = (pod.get("spec") or {}).get("nodeName") or status.get("conditions")
+    if status.get("phase") != "Pending" or has_word or waited is None or waited < _UNSEEN_S:
+        return
+    said = f"no scheduler has looked at it for {age(waited)}"
+    mend = "run kube-scheduler, or the scheduler that spec.template.spec.schedulerName names"
+    yield error(_UNSCHEDULABLE, about, said, mend)
+
+
+def _created(pod: RawObject) -> str | None:
+    created: str | None = pod["metadata"].get("creationTimestamp")
+    return created
 
 
 def _of_node(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:

@@ -57,6 +57,17 @@ def unready(since: str, **others: str) -> Change:
     return change
 
 
+def unseen(since: str) -> Change:
+    """Have no scheduler look at a pod."""
+
+    def change(cluster: Cluster) -> None:
+        cluster.pod["metadata"]["creationTimestamp"] = since
+        cluster.pod["spec"].pop("nodeName", None)
+        cluster.pod["status"] = {"phase": "Pending"}
+
+    return change
+
+
 def starting(reason: str, message: str) -> Change:
     """Have the kubelet complain about a pod that has not started."""
 
@@ -106,6 +117,14 @@ SHOWN: list[Defect] = [
         "Unschedulable",
         "Insufficient nvidia.com/gpu",
         "spec.engine.resources.requests",
+    ),
+    (
+        "no scheduler",
+        unseen("2026-11-25T02:50:00Z"),
+        E,
+        "Unschedulable",
+        "no scheduler has looked at it for",
+        "spec.template.spec.schedulerName",
     ),
     (
         "a tainted node",

@@ -44,6 +44,10 @@ UNHEARD = replace(NEW, pod=pod(), silence="no answer")
 REFUSED = pod(phase="Failed", trouble="OutOfcpu: no room")
 LOST = pod(terminating=True, ends_by=MOMENT - 60, trouble="no room")
 TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
+UNSEEN = (
+    "no scheduler has looked at the pod;"
+    " kube-scheduler, or the one in spec.template.spec.schedulerName, does not run"
+)
 STILL_ENDS = "pod is still terminating; if its node is lost, delete the pod with --force"
 
 
@@ -137,6 +141,11 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
             replace(worker(), pod=pod(ready=False)),
             "engine serves, pod not ready; see its node and: kubectl describe pod qwen-0",
         ),
+        (replace(NEW, pod=pod(phase="Pending", created_at=MOMENT - 29)), None),
+        (replace(NEW, pod=pod(phase="Pending", created_at=MOMENT - 30)), UNSEEN),
+        (replace(NEW, pod=pod(phase="Pending", created_at=0.0, topology=("", "a"))), None),
+        (replace(NEW, pod=pod(phase="Pending", created_at=0.0, trouble="no room")), "no room"),
+        (replace(NEW, pod=pod(phase="Pending", created_at=0.0, terminating=True)), None),
         (replace(worker(), pod=pod(ready=False, weights_ready_at=MOMENT - 9)), None),
         (
             replace(worker(), pod=pod(ready=False, weights_ready_at=MOMENT - 10)),
@@ -163,6 +172,11 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "a pod that outlives its grace",
         "a pod that may still take its grace",
         "a pod whose node is lost",
+        "a pod that a scheduler may not have seen yet",
+        "a pod that no scheduler sees",
+        "a pod whose node begins",
+        "a pod that fits no node",
+        "a pod that goes before it has a node",
         "a pod whose gate the kubelet has not seen yet",
         "a pod whose gate the kubelet does not see",
         "a pod that the operator keeps from traffic",
