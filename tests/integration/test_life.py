@@ -292,6 +292,35 @@ async def _is_unstalled(fleet: Fleet) -> bool:
     return await fleet.condition("Stalled") == {}
 
 
+async def test_a_pod_that_lost_its_annotation_is_named_and_stays(
+    plane: apiserver.ControlPlane, operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    """A mutating webhook that replaces annotations would undo each replacement."""
+    annotation = "rlfleet.dev/template-hash"
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    uid = (await fleet.pods())["qwen-0"]["metadata"]["uid"]
+
+    kubectl(plane, "-n", fleet.namespace, "annotate", "pod", "qwen-0", f"{annotation}-")
+    stalled = await fleet.stalled()
+    await fleet.patch(weightVersion="step-2")
+    await until(lambda: _serves(fleet, "step-2"), describe=fleet.describe)
+
+    assert stalled["reason"] == "ObjectRefused"
+    assert stalled["message"] == (
+        f"Pod qwen-0 lost its annotation {annotation}: delete the pod. If the next one has none"
+        " either, mend the mutating webhook or policy that removes it"
+    )
+    assert (await fleet.pods())["qwen-0"]["metadata"]["uid"] == uid
+
+    kubectl(plane, "-n", fleet.namespace, "delete", "pod", "qwen-0", "--wait=false")
+    await until(lambda: _is_unstalled(fleet), describe=fleet.describe)
+
+
+async def _serves(fleet: Fleet, version: str) -> bool:
+    return bool((await fleet.status()).get("serving") == version)
+
+
 async def test_a_pod_that_fails_at_once_is_replaced_at_growing_intervals(
     operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:

@@ -325,8 +325,12 @@ class World:
         return tuple(w for w in self.desired if not w.is_plain)
 
     def is_outdated(self, worker: Worker) -> bool:
-        """Whether the pod template has changed since a worker's pod was created."""
-        return worker.pod is not None and worker.pod.template_hash != self.template_hash
+        """Whether the pod template has changed since a worker's pod was created.
+
+        Of a pod without its annotation that is unknown. What removed it may also remove its
+        successor's: to replace the pod would never end.
+        """
+        return worker.pod is not None and worker.pod.template_hash not in {"", self.template_hash}
 
     @cached_property
     def has_outdated(self) -> bool:
@@ -344,7 +348,7 @@ class World:
         return peer_proofs.elected(
             ((w.proved, w.pod.template_hash), w.report.proof)
             for w in self.desired
-            if w.proved and w.pod and w.report and w.report.proof
+            if w.proved and w.pod and w.pod.template_hash and w.report and w.report.proof
         )
 
     @cached_property

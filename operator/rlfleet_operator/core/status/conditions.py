@@ -26,6 +26,7 @@ from rlfleet_operator.core.status.verdict import (
     SYNCED,
     ConditionVerdict,
     forbidden,
+    refused,
     sometimes,
 )
 from rlfleet_operator.core.strategy import lora
@@ -243,8 +244,8 @@ def _why_behind(world: World, rollout: Rollout | None, stalled: ConditionVerdict
 
 
 def _stalled(world: World, rollout: Rollout | None) -> ConditionVerdict | None:
-    if world.trouble:
-        return ConditionVerdict(STALLED, "ObjectRefused", world.trouble)
+    if trouble := refused(world):
+        return ConditionVerdict(STALLED, "ObjectRefused", trouble)
     final = forbidden(world) or _ended_badly(rollout)
     if final is not None:
         return final

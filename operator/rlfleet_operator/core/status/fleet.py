@@ -200,7 +200,8 @@ def self_test_of(world: World) -> SelfTestStatus | None:
         worker.report.self_test
         for worker in world.desired
         if worker.is_live
-        and not world.is_outdated(worker)
+        and worker.pod is not None
+        and worker.pod.template_hash == world.template_hash
         and worker.report is not None
         and worker.report.self_test is not None
         and worker.report.self_test.passed is not None

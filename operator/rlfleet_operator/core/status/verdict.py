@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlfleet_operator.core.model.world import ENGINE_CONTAINER, World
+from rlfleet_operator.core.model.world import ENGINE_CONTAINER, TEMPLATE_ANNOTATION, Worker, World
 from rlfleet_operator.core.rollout import following, version_order
 from rlfleet_operator.core.status import waiting_requests
 from rlfleet_operator.core.strategy import lora
@@ -34,6 +34,23 @@ def sometimes(world: World) -> tuple[ConditionVerdict, ...]:
         _held_up(world) or _blind(world) or _degraded(world) or _adapters_failed(world),
     )
     return tuple(verdict for verdict in found if verdict is not None)
+
+
+def refused(world: World) -> str | None:
+    """Return why the fleet's objects are not as declared: rejected, or changed by another."""
+    return world.trouble or next(map(_unmarked, filter(_is_unmarked, world.desired)), None)
+
+
+def _is_unmarked(worker: Worker) -> bool:
+    pod = worker.pod
+    return pod is not None and not pod.template_hash and not pod.terminating
+
+
+def _unmarked(worker: Worker) -> str:
+    return (
+        f"Pod {worker.name} lost its annotation {TEMPLATE_ANNOTATION}: delete the pod. If the next"
+        " one has none either, mend the mutating webhook or policy that removes it"
+    )
 
 
 def forbidden(world: World) -> ConditionVerdict | None:

@@ -222,6 +222,18 @@ def test_a_worker_whose_pod_is_being_replaced_is_charged_to_the_batch(
     assert len(of(Update, seen)) == expected
 
 
+def test_a_pod_whose_template_is_unknown_is_not_replaced_and_is_no_peer() -> None:
+    """What removed its annotation may remove that of every successor."""
+    unmarked = [
+        replace(workers.worker(n, proof=proof()), pod=workers.pod(n, template_hash=""))
+        for n in range(2)
+    ]
+    seen = workers.world(*unmarked, status=workers.recorded("step-1", "Completed"))
+
+    assert of(DeletePod, seen) == []
+    assert seen.proofs == {}
+
+
 def test_a_new_template_and_a_new_version_take_one_worker_at_a_time_between_them() -> None:
     outdated = [
         replace(workers.worker(n, prepared="step-2"), pod=workers.pod(n, template_hash="old"))

@@ -112,6 +112,20 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
         replace(world(worker(0), status=DONE), trouble="Pod exists"),
         {"Ready": "AllServing", "WeightsSynced": "Proved", "Stalled": "ObjectRefused"},
     ),
+    "a pod lost its annotation": (
+        world(replace(worker(0), pod=pod(template_hash="")), status=DONE),
+        {"Ready": "AllServing", "WeightsSynced": "Proved", "Stalled": "ObjectRefused"},
+    ),
+    "a pod that terminates lost its annotation": (
+        world(
+            replace(worker(0), pod=pod(template_hash="", terminating=True)), worker(1), status=DONE
+        ),
+        {
+            "Ready": "InsufficientWorkers",
+            "WeightsSynced": "Behind",
+            "Reconciling": "CatchingUp",
+        },
+    ),
     "the version failed on the first worker": (
         world(broken(0, failure=problem(Code.PROOF_FAILED)), worker(1), **TO_2),
         {
