@@ -41,7 +41,7 @@ from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.core.timers import due_in_s
 from rlfleet_operator.core.trainer.models import target_of
 from rlfleet_operator.crd.fleet_status import FleetStatus
-from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, TooLarge
+from rlfleet_operator.errors import Conflict, Missing, NotLeading, OperatorError, Refused, TooLarge
 from rlfleet_operator.kube.client import fleet_path, is_newer
 from rlfleet_operator.kube.pod_cache import FleetKey
 from rlfleet_operator.reconcile import object_errors
@@ -63,6 +63,8 @@ _WRITE_INTERVAL_S = 1.1
 _ERROR_PAUSE_S = 2.0
 _STUCK_S = 15.0
 """A driver whose passes fail for so long stops its heartbeat to the workers."""
+_REPEAT_S = 600.0
+"""The shortest interval between Events about refused writes of a status; they live for an hour."""
 _ACQUAINT_S = 3.0
 """How long a new driver waits for the workers' reports, before it takes over and after."""
 
@@ -90,6 +92,7 @@ class Reconciler:
         """UID and epoch of the fleet since this driver took it over."""
         self._has_target = False  # Whether a target or a trainer's pause leads the workers.
         self._failing_since: float | None = None  # Since when passes fail, monotonic.
+        self._refusal_due = 0.0  # When an Event may report a refusal again, monotonic.
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._replacements, self._wall = PodBackoff(), WallClock()
         self._pause_end = PauseEnd(self._wall)
@@ -183,6 +186,8 @@ class Reconciler:
             self._failing_since = self._failing_since or time.monotonic()
             if isinstance(error, ValidationError):
                 await self._report_invalid(error)
+            elif isinstance(error, Refused):
+                self._report_refused(str(error))
             return _ERROR_PAUSE_S
         return wait_s
 
@@ -197,6 +202,13 @@ class Reconciler:
             self.deliver(await self._services.kube.patch(path, patch))
             event = events.KubeEvent("Warning", conditions.UNREAD, conditions.unread(error))
             self._announcements.post(named(self._raw), [event])
+
+    def _report_refused(self, why: str) -> None:
+        """Report as an Event why status cannot be written, as by a policy's denial."""
+        if time.monotonic() >= self._refusal_due:
+            self._refusal_due = time.monotonic() + _REPEAT_S
+            refused = events.KubeEvent("Warning", "ReconcileFailed", why)
+            self._announcements.post(named(self._raw), [refused])
 
     async def _report_deletion(self) -> None:
         """Report in status what keeps the fleet."""

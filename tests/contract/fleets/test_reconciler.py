@@ -40,6 +40,7 @@ class Api(FakeApi):
         self.most = 10**9
         self.is_refusing = False
         """Answers every write of the status with an error."""
+        self.refuses_with = 500
         self.refused = 0
         self.takes_status = asyncio.Event()
         self.takes_status.set()
@@ -80,7 +81,7 @@ class Api(FakeApi):
         if self.is_refusing:
             self.refused += 1
             self.done.set()
-            return web.json_response({"message": "no"}, status=500)
+            return web.json_response({"message": "no"}, status=self.refuses_with)
         if len(await request.read()) > self.most:
             told = {"message": "etcdserver: request is too large"}
             return web.json_response(told, status=500)
@@ -200,6 +201,24 @@ async def test_a_driver_whose_status_is_not_written_does_nothing_until_it_is(
         api.is_refusing = False
         api.takes_status.set()
         await api.until(lambda: api.pods() == 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "reported"), [(422, ["ReconcileFailed"]), (403, ["ReconcileFailed"]), (500, [])]
+)
+async def test_a_status_that_is_denied_for_good_is_reported_by_one_event(
+    status: int, reported: list[str]
+) -> None:
+    """Status itself cannot say so, as where a policy demands a label of every object."""
+    api = Api()
+    api.takes_events.set()
+    api.is_refusing, api.refuses_with = True, status
+
+    async with driven(api):
+        await api.until(lambda: api.refused > 2 and len(api.events) >= len(reported))
+
+    assert [event["reason"] for event in api.events] == reported
+    assert all("no" in event["message"] for event in api.events)
 
 
 async def test_a_change_soon_after_a_refused_write_waits_for_the_next_one(

@@ -55,8 +55,11 @@ def _of_spec(scene: FleetScene) -> Iterator[Finding]:
     if fleet.is_observed or _unchanged_s(scene) < _UNSEEN_S:
         return
     seen = int(fleet.status.get("observedGeneration", -1))
-    said = f"got status about generation {seen}, expected {fleet.generation}: no operator read it"
-    mend = f"{kubectl_in(scene.operator.namespace)} get deploy,lease,pods"
+    said = f"got status about generation {seen}, expected {fleet.generation}: no operator wrote it"
+    mend = (
+        f"{kubectl_in(scene.operator.namespace)} get deploy,lease,pods; if the operator runs, see"
+        f" ReconcileFailed in: {kubectl_in(fleet.namespace)} describe rlf {fleet.name}"
+    )
     yield error("NotObserved", scene.about, said, mend)
 
 
