@@ -13,6 +13,8 @@ _SERIOUS = frozenset({"RequestsWaiting"})
 """Reasons of Degraded that clients notice."""
 _UNSEEN_S = 60.0
 """How old a spec is before it is a finding that it is unread, or that a pod is missing."""
+_NO_PODS = "ObjectRefused"
+"""The reason of Stalled that says why pods are missing."""
 _AWAITS = "waiting: "
 """How the operator's message about a prepare begins that waits for the store."""
 _CRASHED = "-c sidecar --previous"
@@ -200,7 +202,7 @@ def _of_pods(scene: FleetScene) -> Iterator[Finding]:
     if quotas:
         mend = "raise the quota, or lower spec.replicas or spec.engine.resources"
         yield error("QuotaExceeded", scene.about, f"{said}; quota used up: {quotas}", mend)
-    else:
+    elif all(one.reason != _NO_PODS or not one.is_true for one in fleet.conditions):
         mend = f"kubectl rlf logs {fleet.name} -n {fleet.namespace} --only operator --since 10m"
         yield error(
             "PodsMissing",

@@ -331,6 +331,13 @@ def test_a_silent_worker_without_a_message_leaves_no_colon_behind() -> None:
     assert "logs qwen-0 -c sidecar" in shown.mend
 
 
+def test_pods_that_the_api_server_rejects_are_one_finding() -> None:
+    cluster = Cluster()
+    both(said("Stalled", "ObjectRefused"), lambda c: c.space["pods"].clear())(cluster)
+
+    assert [one.check for one in cluster.diagnosed()] == ["Stalled"]
+
+
 def test_what_doctor_takes_for_waiting_is_what_the_operator_writes() -> None:
     seen = Progress(version="step-7", bytes_done=0, bytes_total=0, waiting_for="no marker")
     message = awaited_by(worker_of(0, progress=seen), "step-7")
