@@ -16,5 +16,6 @@ def demand_forward(found: str, run: str, version: int) -> None:
     if now[0] == run and now[1] >= version:
         raise PublishError(
             f"{layout.POINTER} names {found.strip()}, which is not before"
-            f" {layout.pointer_to(run, version)}; begin a run with another name"
+            f" {layout.pointer_to(run, version)}; let one trainer write a run, or begin one with"
+            " another name"
         )
