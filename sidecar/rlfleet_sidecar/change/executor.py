@@ -26,6 +26,7 @@ from rlfleet_contract.worker.commands import (
     Verb,
     VerifyRequest,
 )
+from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Change, Running, Stage, Timings, WorkerReport
 from rlfleet_sidecar.cache.prepare import Preparation
 from rlfleet_sidecar.cache.store import VersionStore
@@ -226,10 +227,13 @@ class Executor:
                 demand_alike(request.expected, state.proof)
             return (request,)
         self._repeat_failure(request)
+        verbs = judge_update(state, request.version, request.through)
         if state.proved == request.version:
-            self._refuse_rewritten(request)
+            self._refuse_rewritten(request, state.proof)
             demand_alike(request.expected, state.proof)
-        return request.steps(judge_update(state, request.version, request.through))
+        elif Verb.RELOAD in verbs:
+            self._refuse_rewritten(request, request.expected)
+        return request.steps(verbs)
 
     def _repeat_failure(self, request: UpdateRequest) -> None:
         """Raise the same failure again for a repeat of a command that cannot succeed."""
@@ -239,14 +243,15 @@ class Executor:
         if (failure.operation, failure.version) == (request.operation, request.version):
             raise SidecarError(failure.code, failure.message)
 
-    def _refuse_rewritten(self, request: UpdateRequest) -> None:
-        """Raise for a proved version whose copy has other bytes by now.
+    def _refuse_rewritten(self, request: UpdateRequest, proof: Proof | None) -> None:
+        """Raise for a version whose copy has other bytes than those proved, here or by a peer.
 
-        The sequence loads nothing for a proved name, so old weights would count as new ones.
+        The sequence loads nothing for a proved name, so old weights would count as new ones. Other
+        bytes than a peer's could not be proved.
         """
         found = self._store.present(request.version)
         try:
-            demand_as_proved(self._journal.state.proof, None if found is None else found.digest)
+            demand_as_proved(proof, None if found is None else found.digest)
         except SidecarError as error:
             error.operation, error.version = request.operation, request.version
             self._journal.refused(error.problem())

@@ -12,7 +12,7 @@ from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.proof import Evidence, Proof
 from rlfleet_contract.worker.report import Stage, WorkerReport
 from tests.contract.subject import Subject
-from tests.fakes.checkpoints import write_manifest, write_neighbour
+from tests.fakes.checkpoints import write_manifest, write_neighbour, write_version
 from tests.fakes.memory import consume, stamps_of
 from tests.fakes.worker import Worker
 
@@ -173,6 +173,28 @@ async def test_another_memory_than_the_peers_is_caught_though_the_answers_are_al
     )
 
     assert "memory" in problem.message
+
+
+async def test_a_version_written_again_after_a_peer_proved_it_is_rejected_before_the_pause(
+    fake: Worker, subject: Subject, weights: Path
+) -> None:
+    peer = shown(await subject.serve(NEXT))
+    await subject.serve(subject.versions.first)
+    write_version(weights, NEXT, seed=99)
+    await subject.ok(paths.PREPARE_PATH, NEXT)
+    pauses = fake.engine.pauses
+
+    problem = await subject.refused(
+        Code.CHECKPOINT_INVALID,
+        paths.UPDATE_WEIGHTS_PATH,
+        NEXT,
+        expected=peer.model_dump(mode="json"),
+    )
+
+    assert "was written again after its proof" in problem.message
+    report = await subject.report()
+    assert (report.stage, report.proved) == (Stage.OPEN, subject.versions.first)
+    assert (report.refusal, fake.engine.pauses) == (problem, pauses)
 
 
 async def test_an_engine_that_consumed_other_bytes_is_caught(
