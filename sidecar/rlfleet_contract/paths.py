@@ -50,6 +50,8 @@ ENGINE_ADAPTERS_PATH = "/rlfleet/adapters"
 """GET returns EngineAdapters; POST takes an EngineAdapterCommand and returns them after it."""
 EXIT_PATH = "/rlfleet/exit"
 """POST ends the engine at once; the sidecar uses it for an engine in doubt."""
+LOAD_HEADER = "x-rlfleet-load"
+"""Marks a request of the sidecar that replaces weights, which the gate counts."""
 PROBE_HEADER = "x-rlfleet-probe"
 """Marks the sidecar's own probe, which passes a closed gate (loopback peers only)."""
 

@@ -20,6 +20,7 @@ from rlfleet_engine.gate.held_request import Application, HeldRequest, Message, 
 from rlfleet_engine.gate.lone_gate import LoneGate
 from rlfleet_engine.vllm import lora, pause
 
+_LOAD = paths.LOAD_HEADER.encode()
 _MAX_COMMAND_BYTES = 4096
 _ANSWER_S = 0.05
 """Time to send the reply before the process exits."""
@@ -70,6 +71,8 @@ class Control:
 
     async def _engine_answers(self, scope: Scope, receive: Receive, send: Send) -> None:
         done = None
+        if any(name == _LOAD for name, _ in scope["headers"]):
+            self._gate.count_load()
         match (scope["method"], scope["path"]):
             case ("GET" | "POST", paths.ENGINE_ADAPTERS_PATH):
                 done = await lora.answered(scope, receive, self._gate)
@@ -110,5 +113,6 @@ class Control:
             has_deadline=True,
             is_expired=gate.deadline.is_expired,
             has_unsalted=gate.has_unsalted,
+            loads=gate.loads,
         )
         return state.model_dump_json().encode()

@@ -43,6 +43,7 @@ _OURS = frozenset(
 )
 _OURS_ALONE = {paths.PROBE_HEADER: "1"}
 """Marks the sidecar's request: it passes the gate and needs no key of vLLM's."""
+_A_LOAD = {paths.LOAD_HEADER: "1"}
 _KEYLESS = (
     "the engine's API key is not VLLM_API_KEY of its environment; set it in engine.extraEnv, not"
     " by --api-key or --config"
@@ -225,7 +226,7 @@ class EngineClient:
         if changed:
             arguments |= {"changed": list(changed), "strength": strength}
         body = {"method": paths.RELOAD_RPC, "kwargs": arguments, "timeout": timeout_s}
-        answer, tries = await self._retried("/collective_rpc", body, timeout_s)
+        answer, tries = await self._retried("/collective_rpc", body, timeout_s, headers=_A_LOAD)
         found = [_parsed(Installed, result, paths.RELOAD_RPC) for result in _results(answer)]
         if tries == 1:
             return found
@@ -265,9 +266,9 @@ class EngineClient:
         answer = await self._call("POST", paths.ENGINE_ADAPTERS_PATH, json=command.model_dump())
         return _parsed(EngineAdapters, answer, paths.ENGINE_ADAPTERS_PATH)
 
-    async def transfer(self, path: str, body: Mapping[str, object]) -> None:
+    async def transfer(self, path: str, body: Mapping[str, object], *, is_load: bool) -> None:
         """Forward one call of a weight transfer."""
-        await self._call("POST", path, json=dict(body))
+        await self._call("POST", path, json=dict(body), headers=_A_LOAD if is_load else {})
 
     async def label(self, version: str) -> None:
         """Set the version that vLLM names in its replies; no part of a proof."""

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.schema import ContractReply, ContractRequest
 from rlfleet_contract.worker.commands import Version
 
@@ -36,6 +37,14 @@ class GateState(ContractReply):
     has_unsalted: bool = False
     """Whether this boot got a request on a route without salts, so that its cache entries are
     shared by all."""
+    loads: int = 0
+    """How many requests that replace weights this boot got, also of self-tests; 0 from an older
+    extension. What a sidecar recorded at another number is void."""
+
+    @property
+    def is_as_booted(self) -> bool:
+        """Whether nothing has replaced the weights of the boot."""
+        return self.loads == 0 and self.version in {None, BASE_VERSION}
 
 
 class GateCommand(ContractRequest):

@@ -37,6 +37,8 @@ _ERA: Final = struct.Struct("<I")
 _ERA_AT: Final = 88
 _UNSALTED: Final = 92
 _DEADLINE_AT: Final = 96
+_LOADS: Final = struct.Struct("<I")
+_LOADS_AT: Final = 112
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
 _SLOTS_AT: Final = _VERSIONS_AT + 2 * _VERSION_BYTES
@@ -206,6 +208,16 @@ class Gate:
     def mark_unsalted(self) -> None:
         """Record such a request; from now on a change cannot keep the caches."""
         self._map[_UNSALTED] = 1
+
+    @property
+    def loads(self) -> int:
+        """How many requests to replace weights this boot got."""
+        loads: int = _LOADS.unpack_from(self._map, _LOADS_AT)[0]
+        return loads
+
+    def count_load(self) -> None:
+        """Record such a request, before vLLM gets it."""
+        _LOADS.pack_into(self._map, _LOADS_AT, self.loads + 1)
 
     def open(self) -> None:
         """Pass requests in every process."""

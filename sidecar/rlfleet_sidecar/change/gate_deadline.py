@@ -48,11 +48,15 @@ class GateDeadline:
             if gate.is_open or gate.is_expired:
                 raise EngineError("the gate's deadline ended the change; pause again")
 
-    async def end_trial(self, boot: str) -> None:
-        """Send the answers of proved weights; raises if the gate has ended them already."""
+    async def end_trial(self, boot: str) -> int:
+        """Send the answers of proved weights; raises if the gate has ended them already.
+
+        Returns how many loads the gate has counted.
+        """
         gate = await self._engine.end_trial(boot, is_proved=True)
         if gate.is_expired:
             raise EngineError("the gate's deadline ended the proof; load the version again")
+        return gate.loads
 
     async def keep(self, way: Fallback | None = None, *, rest_s: float | None = None) -> None:
         """Renew the deadline, if there is one; the watchdog detects a lost engine."""

@@ -35,7 +35,7 @@ from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.proof.evidence import LoadedWeights, demand_consumed
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.stage_machine import StageEvent, fallback, observe
+from rlfleet_sidecar.state.stage_machine import REPLACED, StageEvent, fallback, observe
 from rlfleet_sidecar.timeouts import in_thread, within
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -202,7 +202,7 @@ class Steps:
                 proof = await self._prover.prove(
                     request.version, self._boot, request.expected, asking
                 )
-                await self._keeper.end_trial(self._boot)
+                loads = await self._keeper.end_trial(self._boot)
         except Exception:
             self._journal.move(StageEvent.PROOF_FAILED, operation=request.operation)
             await self._silence()
@@ -211,7 +211,7 @@ class Steps:
                 with suppress(SidecarError):
                     await self.end()
             raise
-        self._journal.move(StageEvent.PROVED, proof=proof, operation=request.operation)
+        self._journal.move(StageEvent.PROVED, proof=proof, operation=request.operation, loads=loads)
         await self._keeper.keep(fallback(self._journal.state))
 
     async def _admit(self) -> None:
@@ -323,26 +323,45 @@ class Steps:
         The first answer compiles kernels, for half a minute on a CPU. In a proof that would be a
         timeout, and a good engine would be in doubt.
         """
+        has_base = self._has_base(gate)
         try:
             async with within(Code.PROOF_FAILED, self._settings.warm_s):
                 await self._engine.close_gate(gate.boot)
+                if not has_base and await self._engine.is_paused():
+                    # Frozen requests would continue with weights that nothing proved.
+                    await self._engine.pause(PauseMode.ABORT, KVCache.RESET)
                 await self._engine.resume()
                 await self._prover.warm_up(gate.boot)
         except SidecarError as error:
             # It counts as warm: its proof will find a defect.
             _log.warning("Engine warm-up failed", extra={"error": str(error)})
-        is_as_booted = gate.version in {None, BASE_VERSION}
-        if await self._tester.test(gate.boot, is_as_booted=is_as_booted):
+        if await self._tester.test(gate.boot, is_as_booted=has_base):
             self._warm, self._again = gate.boot, None
+            # A self-test loads, and has loaded the base again.
+            with suppress(TimeoutError):
+                self.observe(await self.look(), has_base=has_base)
 
-    def observe(self, gate: GateState | None) -> None:
-        """Apply a poll of the engine to the stage; a cold engine counts as down."""
+    def observe(self, gate: GateState | None, *, has_base: bool = False) -> None:
+        """Apply a poll of the engine to the stage; a cold engine counts as down.
+
+        ``has_base``: it is known to hold the base, whatever the gate has counted.
+        """
         self.gate = self._keeper.gate = gate
-        boot = None if gate is None or self.is_cold(gate) else gate.boot
-        event = observe(self._journal.state, boot)
+        if gate is None or self.is_cold(gate):
+            boot, loads, version = None, 0, None
+        else:
+            boot, loads = gate.boot, gate.loads
+            version = None if has_base or self._has_base(gate) else REPLACED
+        event = observe(self._journal.state, boot, loads)
         if event is not None:
-            version = None if gate is None else gate.version
-            self._journal.move(event, boot=boot, version=version)
+            self._journal.move(event, boot=boot, version=version, loads=loads)
+
+    def _has_base(self, gate: GateState) -> bool:
+        """Return whether an engine holds its base, by its gate, or by a journal of its boot."""
+        state = self._journal.state
+        if state.boot != gate.boot:
+            return gate.is_as_booted
+        return state.loads == gate.loads and state.installed == BASE_VERSION
 
     async def align(self) -> None:
         """Move the gate to where the stage says it is, and resume an engine that should serve."""

@@ -91,7 +91,7 @@ class Transfer:
             await self._demand_sendable()
             boot = self._journal.state.boot
             self._journal.grouped(None)
-            await self._ask(_INIT, {"init_info": dict(info)}, Code.TRANSFER_FAILED)
+            await self._ask(_INIT, {"init_info": dict(info)})
             self._journal.grouped(boot)
 
         await self._carry(operation, _Part(_INIT, _digest(info), demand, work))
@@ -104,7 +104,7 @@ class Transfer:
 
         async def work() -> None:
             self._journal.grouped(None)
-            await self._ask(_SHUTDOWN, {}, Code.TRANSFER_FAILED)
+            await self._ask(_SHUTDOWN, {})
 
         await self._carry(operation, _Part(_SHUTDOWN, "", demand, work))
 
@@ -171,17 +171,18 @@ class Transfer:
 
     async def _in_update(self, path: str, body: Mapping[str, Any], operation: str) -> None:
         try:
-            await self._ask(path, body, Code.RELOAD_FAILED, lost=Code.RELOAD_FAILED)
+            async with within(
+                Code.RELOAD_FAILED, self._settings.trainer_transfer_s, lost=Code.RELOAD_FAILED
+            ):
+                await self._engine.transfer(path, body, is_load=True)
         except BaseException:
             self._session = None
             self._journal.move(StageEvent.RELOAD_FAILED, operation=operation)
             raise
 
-    async def _ask(
-        self, path: str, body: Mapping[str, Any], code: Code, lost: Code = Code.ENGINE_UNREACHABLE
-    ) -> None:
-        async with within(code, self._settings.trainer_transfer_s, lost=lost):
-            await self._engine.transfer(path, body)
+    async def _ask(self, path: str, body: Mapping[str, Any]) -> None:
+        async with within(Code.TRANSFER_FAILED, self._settings.trainer_transfer_s):
+            await self._engine.transfer(path, body, is_load=False)
 
     async def _carry(self, operation: str, part: _Part) -> None:
         """Run the call as the one command under way; a repeat joins it."""

@@ -89,7 +89,6 @@ class Watchdog:
         self._steps.note_due(gate)
         if self._steps.is_cold(gate):
             await self._steps.warm_up(gate)
-            self._steps.observe(gate)
         else:
             await self._act(gate)
             await self._steps.adapters.look(gate.boot)

@@ -158,14 +158,15 @@ class Journal:
         version: str | None = None,
         proof: Proof | None = None,
         operation: str | None = None,
+        loads: int = 0,
     ) -> None:
         """Apply an event; raises without a change if the table forbids it or the disk is full."""
         before = self.state
-        after = step(before, event, boot=boot, version=version, proof=proof)
+        after = step(before, event, boot=boot, version=version, proof=proof, loads=loads)
         booted = {"failure": None} if event is StageEvent.BOOTED else {}
         clocked = self._clocked(event, before.stage, after.stage)
-        loads = loading_after(self.record, event, version, operation)
-        self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked, **loads)
+        loading = loading_after(self.record, event, version, operation)
+        self._write(is_ahead=event in AHEAD, state=after, **booted, **clocked, **loading)
         if clocked.get("closed_at") is not None:
             self._closed_at = time.monotonic()
         _log.info(

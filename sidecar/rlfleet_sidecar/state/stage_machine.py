@@ -23,6 +23,9 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Stage
 
+REPLACED = ""
+"""What a boot holds that is new to the sidecar, and whose weights were replaced."""
+
 
 class StageEvent(StrEnum):
     """What happens to a worker."""
@@ -111,6 +114,9 @@ class State:
     """Whether it may take traffic: in Open, or between two proved versions."""
     lost_in: Stage | None = None
     """While DOWN: the stage in which the engine was lost."""
+    loads: int = 0
+    """How often the gate had counted a load when this was found or proved; at another number the
+    rest is void."""
 
 
 class IllegalEventError(Exception):
@@ -124,17 +130,18 @@ def step(
     boot: str | None = None,
     version: str | None = None,
     proof: Proof | None = None,
+    loads: int = 0,
 ) -> State:
     """Return the state after the event (tests/property/test_swap.py checks its invariants).
 
-    ``version`` is the reloaded one; for a new boot, the last one that the gate got a name for.
+    ``version`` is the reloaded one; of a new boot, REPLACED or another one that is not its base.
+    ``loads`` is the gate's count, of a boot or a proof.
     """
     target = _target(state, event)
     match event:
         case StageEvent.BOOTED:
-            # If the gate has the name of another version, the boot's weights were replaced.
             installed = BASE_VERSION if version in {None, BASE_VERSION} else None
-            after = State(boot=boot, installed=installed, prepared=state.prepared)
+            after = State(boot=boot, installed=installed, prepared=state.prepared, loads=loads)
         case StageEvent.LOST:
             after = state if state.stage is Stage.DOWN else replace(state, lost_in=state.stage)
         case StageEvent.BACK:
@@ -144,7 +151,7 @@ def step(
         case StageEvent.RELOAD_FAILED:
             after = replace(state, installed=None)
         case StageEvent.PROVED:
-            after = replace(state, proved=state.installed, proof=proof)
+            after = replace(state, proved=state.installed, proof=proof, loads=loads)
         case _:
             after = state
     return _settled(after, target)
@@ -173,13 +180,20 @@ def _settled(state: State, stage: Stage) -> State:
     return replace(state, stage=stage, serving=serving)
 
 
-def observe(state: State, boot: str | None) -> StageEvent | None:
-    """Return the event for the boot that answers, or for no answer; None if nothing changed."""
+def observe(state: State, boot: str | None, loads: int = 0) -> StageEvent | None:
+    """Return the event for the boot that answers, or for no answer; None if nothing changed.
+
+    A record that is older than the boot's last load counts like one of another boot. In doubt
+    it need not.
+    """
     if boot is None:
         return None if state.stage is Stage.DOWN else StageEvent.LOST
     if boot != state.boot:
         return StageEvent.BOOTED
-    return StageEvent.BACK if state.stage is Stage.DOWN else None
+    if state.stage is not Stage.DOWN:
+        return None
+    is_doubt = state.lost_in is not None and BACK_TO.get(state.lost_in) is Stage.DOUBT
+    return StageEvent.BACK if is_doubt or loads == state.loads else StageEvent.BOOTED
 
 
 class Rescue(StrEnum):

@@ -6,6 +6,7 @@ The gate's deadline is the time to live and 5 s; nothing that was not proved ans
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -102,6 +103,12 @@ class Mortal(Worker):
         self._lives += 1
         self._settings["state_dir"] = self._scratch / f"state-{self._lives}"
         shutil.copytree(before, self._settings["state_dir"])
+
+    @property
+    def journal(self) -> Path:
+        """Where the next sidecar finds its journal."""
+        state: Path = self._settings["state_dir"]
+        return state / "worker.json"
 
     @property
     def has_engine(self) -> bool:

@@ -116,6 +116,21 @@ async def test_only_commands_of_its_boot_move_the_gate(
     assert engine.gate.holding.version == b""
 
 
+async def test_the_gate_counts_the_loads_of_its_boot(
+    local: httpx.AsyncClient, network: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    load = {paths.LOAD_HEADER: "1"}
+    assert (await network.post("/collective_rpc", headers=load)).status_code == 404
+    await local.post("/collective_rpc")
+    assert GateState.model_validate((await local.get(paths.GATE_PATH)).json()).is_as_booted
+
+    await local.post("/collective_rpc", headers=load)
+
+    told = GateState.model_validate((await local.get(paths.GATE_PATH)).json())
+    assert (told.loads, told.is_as_booted) == (1, False)
+    assert Gate(tmp_path / "gate", "boot-2").loads == 0
+
+
 async def test_a_gate_command_sets_the_version_or_keeps_it(
     engine: Engine, local: httpx.AsyncClient
 ) -> None:
@@ -365,4 +380,5 @@ async def test_a_gate_s_state_is_plain_json(local: httpx.AsyncClient) -> None:
         "has_deadline",
         "is_expired",
         "has_unsalted",
+        "loads",
     }

@@ -11,6 +11,7 @@ from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.report import Stage
 from rlfleet_sidecar.state.stage_machine import (
     BACK_TO,
+    REPLACED,
     TABLE,
     IllegalEventError,
     Rescue,
@@ -73,9 +74,10 @@ def test_a_new_boot_voids_everything_but_what_is_on_disk(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "installed"), [(None, BASE_VERSION), (BASE_VERSION, BASE_VERSION), ("v1", None)]
+    ("told", "installed"),
+    [(None, BASE_VERSION), (BASE_VERSION, BASE_VERSION), ("v1", None), (REPLACED, None)],
 )
-def test_a_boot_with_the_name_of_a_version_has_no_boot_weights(
+def test_a_boot_whose_weights_were_replaced_has_no_boot_weights(
     told: str | None, installed: str | None
 ) -> None:
     after = step(State(), StageEvent.BOOTED, boot="b2", version=told)
@@ -153,6 +155,22 @@ def test_a_poll_of_the_engine_becomes_an_event(
     stage: Stage, boot: str | None, event: StageEvent | None
 ) -> None:
     assert observe(STATES[stage], boot) is event
+
+
+@pytest.mark.parametrize("stage", BACK_TO)
+def test_a_record_older_than_the_last_load_counts_like_another_boot_s(stage: Stage) -> None:
+    known = step(State(), StageEvent.BOOTED, boot="b1", loads=3)
+    lost = replace(known, stage=Stage.DOWN, lost_in=stage)
+    is_doubt = BACK_TO[stage] is Stage.DOUBT
+
+    assert observe(lost, "b1", 3) is StageEvent.BACK
+    assert observe(lost, "b1", 4) is (StageEvent.BACK if is_doubt else StageEvent.BOOTED)
+
+
+def test_a_proof_holds_for_the_loads_before_it() -> None:
+    proved = step(STATES[Stage.LOADED], StageEvent.PROVED, proof=F2, loads=4)
+
+    assert proved.loads == 4
 
 
 WAYS = {
