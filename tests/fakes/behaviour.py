@@ -71,6 +71,8 @@ class Behaviour:
     dies_in_probe: bool = False
     errors: int = 0
     """To how many requests more it answers 500."""
+    core_hangs: bool = False
+    """Its API server answers, but its core never does."""
     core_dies: bool = False
     """Its API server answers, but its core does not."""
     health: int = 200

@@ -153,6 +153,7 @@ class FakeEngine:
         await answers.get((scope["method"], scope["path"]), unknown)()
 
     async def _is_paused(self, send: Send) -> None:
+        await self._hang()
         is_gone = self.behaviour.core_dies
         await send_json(send, 500 if is_gone else 200, {"is_paused": self.paused is not None})
 
@@ -305,6 +306,7 @@ class FakeEngine:
 
     async def _pause(self, query: dict[str, list[str]], send: Send) -> None:
         mode = query.get("mode", ["abort"])[0]
+        await self._hang()
         await asyncio.sleep(self.behaviour.pause_s)
         self.paused = mode
         self.pauses += 1
@@ -324,10 +326,15 @@ class FakeEngine:
     async def _resume(self, send: Send) -> None:
         if self.behaviour.resume_hangs:
             await asyncio.Event().wait()
+        await self._hang()
         self.paused = None
         self._running.set()
         await asyncio.sleep(self.behaviour.resume_answers_s)
         await send_json(send, 200, {"status": "resumed"})
+
+    async def _hang(self) -> None:
+        if self.behaviour.core_hangs:
+            await asyncio.Event().wait()
 
     async def _abort(self, body: dict[str, Any], send: Send) -> None:
         ended = [one for one in self._active if one.known_as in body["request_ids"]]

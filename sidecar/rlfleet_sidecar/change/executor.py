@@ -321,8 +321,16 @@ class Executor:
         if is_undoable and self._journal.state.stage is Stage.PAUSED:
             with suppress(SidecarError):
                 await self._steps.undo()
+        await self._end_if_hung()
         with suppress(TimeoutError):
             self._steps.observe(await self._steps.look())
+
+    async def _end_if_hung(self) -> None:
+        """End an engine that is still paused and whose core does not answer."""
+        if self._journal.state.stage is Stage.PAUSED and await self._steps.is_hung():
+            _log.error("Engine hangs in a pause, ending it")
+            with suppress(SidecarError):
+                await self._steps.end()
 
     async def _has_exited(self, command: ChangeCommand, failure: str) -> bool | None:
         """Return whether the engine's process exited during a load; None without a load."""
@@ -336,7 +344,11 @@ class Executor:
     async def _rescue(self, rescue: Rescue) -> WorkerReport:
         match rescue:
             case Rescue.UNDO:
-                await self._steps.undo()
+                try:
+                    await self._steps.undo()
+                except SidecarError:
+                    await self._end_if_hung()
+                    raise
             case Rescue.OPEN:
                 await self._open()
             case Rescue.END:

@@ -297,6 +297,20 @@ class Steps:
         except (TimeoutError, EngineError, EngineLostError):
             return False
 
+    async def is_hung(self) -> bool:
+        """Return whether the engine's core answers nothing for as long as an undone pause may take.
+
+        The kubelet's probe does not ask the core behind a closed gate.
+        """
+        try:
+            async with asyncio.timeout(_UNDO_S):
+                await self._engine.is_paused()
+        except TimeoutError:
+            return True
+        except (EngineError, EngineLostError):
+            return False
+        return False
+
     def forget_load(self) -> None:
         """Have the next proof not refer to the last checkpoint."""
         self._prover.loaded(None)
