@@ -9,6 +9,7 @@ empty until it can be listed.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from rlfleet_operator.core.backoff import Backoff
@@ -73,7 +74,11 @@ class PodCache:
                 version = await self._list(path)
                 refusals = 0
                 while True:
+                    begun = time.monotonic()
                     version = await self._watch(path, version)
+                    if time.monotonic() - begun < _PAUSE_S:
+                        # The next one may end at once too, as at a proxy that keeps no stream.
+                        await asyncio.sleep(_PAUSE_S)
             except WatchEnded:
                 _log.info("Pod watch expired, listing pods again", extra={"path": path})
                 # The next one may expire at once too, as while the server's cache is rebuilt.

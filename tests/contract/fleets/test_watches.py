@@ -22,19 +22,22 @@ def _whole(body: bytes) -> bytes:
 
 @asynccontextmanager
 async def _answering(
-    listed: bytes, watched: bytes
+    listed: bytes, watched: bytes, *, counts_watches: bool = False
 ) -> AsyncIterator[tuple[KubeClient, asyncio.Event]]:
-    """Serve these bytes, hang up after each; enter with a connection and what a list sets again."""
-    lists, listed_again = 0, asyncio.Event()
+    """Serve these bytes, hang up after each; enter with a connection and what a list sets again.
+
+    With ``counts_watches`` a watch sets it.
+    """
+    counted, is_again = 0, asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal lists
+        nonlocal counted
         head = await reader.readuntil(b"\r\n\r\n")
         is_watch = b"watch=1" in head
         writer.write(watched if is_watch else listed)
-        lists += not is_watch
-        if lists > 1:
-            listed_again.set()
+        counted += is_watch == counts_watches
+        if counted > 1:
+            is_again.set()
         await writer.drain()
         writer.close()
 
@@ -43,7 +46,7 @@ async def _answering(
     settings.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     kube = KubeClient(client.ApiClient(settings))
     try:
-        yield kube, listed_again
+        yield kube, is_again
     finally:
         await kube.close()
         server.close()
@@ -102,6 +105,22 @@ async def test_pods_are_not_listed_without_a_pause_while_each_watch_expires(
         running = asyncio.create_task(PodCache(kube, (), lambda _key: None, 5).run())
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(listed_again.wait(), 0.5)
+        assert not running.done()
+        await given_up(running)
+
+
+_BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"6"}}}\n'
+
+
+@pytest.mark.parametrize("watched", [_whole(b""), _whole(_BOOKMARK)])
+async def test_pods_are_not_watched_without_a_pause_while_each_watch_ends_at_once(
+    watched: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlfleet_operator.kube.pod_cache._PAUSE_S", 60.0)
+    async with _answering(_whole(_LIST), watched, counts_watches=True) as (kube, watched_again):
+        running = asyncio.create_task(PodCache(kube, (), lambda _key: None, 5).run())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(watched_again.wait(), 0.5)
         assert not running.done()
         await given_up(running)
 
