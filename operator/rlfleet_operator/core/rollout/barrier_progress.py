@@ -44,7 +44,10 @@ def _has_begun(worker: Worker, rollout: Rollout) -> bool:
     if worker.failed(rollout.to, rollout.operation):
         return True
     if report.stage is Stage.LOADING:
-        return report.running is not None and report.running.operation == rollout.operation
+        # In the same operation an idle worker may load the old version first.
+        running = report.running
+        about = rollout.to, rollout.operation
+        return running is not None and (running.version, running.operation) == about
     return report.stage in {Stage.LOADED, Stage.PROVED} and report.installed == rollout.to
 
 

@@ -66,6 +66,16 @@ def test_all_load_once_all_have_paused() -> None:
     assert updates(seen) == {"qwen-0": Verb.VERIFY, "qwen-1": Verb.VERIFY}
 
 
+def test_an_idle_worker_that_loads_the_old_version_begins_no_barrier() -> None:
+    """In a hold, a worker that restarted loads the old version in the rollout's operation."""
+    running = Running(verb=Verb.RELOAD, operation="rollout-1", version="step-1")
+    restarted = worker(0, Stage.LOADING, prepared="step-1", paused_s=1.0, running=running)
+
+    for is_paused in (True, False):
+        seen = barrier(restarted, worker(1, **READY), paused=is_paused)
+        assert updates(seen) == {}
+
+
 def test_no_gate_opens_before_all_have_proved() -> None:
     seen = barrier(worker(0, Stage.PROVED, **PROVED), worker(1, Stage.PAUSED, **PAUSED))
 
