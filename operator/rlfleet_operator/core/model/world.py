@@ -261,11 +261,14 @@ class Worker:
 
     @cached_property
     def is_ending(self) -> bool:
-        """Whether its engine has exited during a load and has not restarted yet."""
+        """Whether its engine has exited during a load and has not restarted yet.
+
+        An engine that has, and fails to pause for the same load, has both on record as well.
+        """
         failure = self.failure
-        return failure is not None and bool(
-            self.exits(failure.version or "", failure.operation or "")
-        )
+        if failure is None or self.stage not in {Stage.DOWN, Stage.DOUBT}:
+            return False
+        return bool(self.exits(failure.version or "", failure.operation or ""))
 
     def refused(self, version: str, operation: str) -> bool:
         """Whether its last prepare in this operation rejected the checkpoint of ``version``."""

@@ -53,6 +53,17 @@ def is_failed(world: World) -> bool:
 SERVING = [workers.worker(n, prepared="step-2") for n in (1, 2)]
 
 
+@pytest.mark.parametrize("stage", [Stage.CLOSED, Stage.PAUSED])
+def test_an_engine_that_is_back_and_fails_to_pause_tries_again(stage: Stage) -> None:
+    one = ended(0, stage=Stage.CLOSED)
+    assert one.report is not None
+    failure = workers.problem(Code.PAUSE_FAILED)
+    report = one.report.model_copy(update={"stage": stage, "failure": failure})
+    world = seen_of(replace(one, report=report), *SERVING)
+
+    assert updates(world) == {"qwen-0": "step-2"}
+
+
 @pytest.mark.parametrize("stage", [Stage.DOWN, Stage.DOUBT])
 @pytest.mark.parametrize("policy", ["Quarantine", "Rollback", "Hold"])
 def test_an_engine_that_exited_in_a_load_is_waited_for(stage: Stage, policy: str) -> None:
