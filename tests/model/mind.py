@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Exits, Running, Stage, WorkerReport
-from rlfleet_operator.core.model.actions import Action, Prepare, Resume, Update
+from rlfleet_operator.core.model.actions import Action, Flush, Pause, Prepare, Resume, Update
 from rlfleet_operator.core.model.actions import WeightsCommand as Sent
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.core.model.world import Fleet, Worker, World, worker_name
@@ -29,7 +29,13 @@ LONG = 1e6
 LONG_AGO = "2001-01-01T00:00:00Z"
 TEMPLATE = "t"
 NAME = "qwen"
-_WHAT = {Prepare: Verb.PREPARE, Update: UPDATE, Resume: Verb.RESUME}
+_WHAT = {
+    Prepare: Verb.PREPARE,
+    Update: UPDATE,
+    Resume: Verb.RESUME,
+    Pause: Verb.PAUSE,
+    Flush: Verb.FLUSH,
+}
 WRITTEN_ONLY: dict[str, Any] = {
     "replicas": 0,
     "ready_replicas": 0,
