@@ -200,7 +200,11 @@ def _longest_pause_s(world: World) -> float:
 
 
 def _failed_pause(worker: Worker, rollout: Rollout) -> Problem | None:
-    """Return why a worker did not pause; None if its engine is down, as no worker waits for it."""
+    """Return why a worker did not pause for the rollout's version.
+
+    None if its engine is down, as no worker waits for it.
+    """
     failure = worker.failure_in(rollout.operation)
-    is_of_pause = failure is not None and failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED}
-    return failure if is_of_pause and worker.stage is not Stage.DOWN else None
+    if failure is None or failure.version != rollout.to or worker.stage is Stage.DOWN:
+        return None
+    return failure if failure.code in {Code.PAUSE_FAILED, Code.FLUSH_FAILED} else None

@@ -76,6 +76,16 @@ def test_an_idle_worker_that_loads_the_old_version_begins_no_barrier() -> None:
         assert updates(seen) == {}
 
 
+def test_an_idle_worker_that_fails_to_pause_for_the_old_version_stops_no_barrier() -> None:
+    failure = problem(Code.PAUSE_FAILED, version="step-1")
+    restarted = worker(0, Stage.CLOSED, prepared="step-1", failure=failure)
+
+    rollout = plan(barrier(restarted, worker(1, **READY), paused=True)).rollout
+
+    assert rollout is not None
+    assert rollout.is_active
+
+
 def test_no_gate_opens_before_all_have_proved() -> None:
     seen = barrier(worker(0, Stage.PROVED, **PROVED), worker(1, Stage.PAUSED, **PAUSED))
 
