@@ -69,3 +69,22 @@ def test_a_worker_paused_for_another_version_does_not_keep_a_failed_one() -> Non
     told = [plan(asking(failed, one, onFailure="Rollback")).rollout for one in (left, trying)]
 
     assert [r.to for r in told if r] == ["step-1", "step-2"]
+
+
+@pytest.mark.parametrize("operation", ["catch-up", "rollout-1"])
+def test_a_late_joiner_that_failed_to_resume_resumes_while_the_target_is_only_previewed(
+    operation: str,
+) -> None:
+    status = recorded("step-1", "Superseded", withdrawn=True)
+    late = worker(1, Stage.PROVED, proved="step-1", operation=operation)
+    seen = world(worker(0), late, weightVersion="step-2", rollout={"dryRun": True}, status=status)
+
+    assert commands(seen) == [Resume("qwen-1", "step-1", "rollout-1")]
+
+
+def test_a_worker_that_a_trainer_left_behind_its_gate_stays_there() -> None:
+    status = recorded("step-1", "Superseded", withdrawn=True)
+    left = worker(1, Stage.PROVED, proved="step-1")
+    seen = world(worker(0), left, weightVersion="step-2", rollout={"dryRun": True}, status=status)
+
+    assert commands(seen) == []
