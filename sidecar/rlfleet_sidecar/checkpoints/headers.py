@@ -32,9 +32,9 @@ _MODULE = ".py"
 _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 """Files that can contain code."""
 _TRAINER_STATE = re.compile(
-    r"(optimizer|scheduler|sampler)(_\d+)?\.(pt|bin)|scaler\.pt|rng_state(_\d+)?\.pth"
-    r"|(random_states|custom_checkpoint)_\d+\.pkl|training_args\.bin|zero_to_fp32\.py"
-    r"|spk_dict\.pt"
+    r"(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?\.(pt|bin)|scaler\.pt"
+    r"|rng_state(_\d+)?\.pth|(random_states|custom_checkpoint)_\d+\.pkl"
+    r"|training_args\.bin|zero_to_fp32\.py|spk_dict\.pt"
 )
 """Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
 order to resume, and the voices of Qwen2.5-Omni, without which transformers loads no checkpoint

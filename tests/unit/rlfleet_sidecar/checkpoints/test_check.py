@@ -96,6 +96,7 @@ def test_a_spoilt_version_is_refused(model: Path, root: Path, corruption: str) -
         ["rng_state_0.pth", "rng_state_11.pth", "optimizer.bin"],
         # Accelerate.
         ["optimizer_1.bin", "scheduler.bin", "sampler.bin", "random_states_0.pkl"],
+        ["dl_state_dict.bin", "dl_state_dict_1.bin", "custom_checkpoint_0.pkl"],
         # DeepSpeed.
         ["zero_to_fp32.py"],
         # The voices of Qwen2.5-Omni, which trainers copy from the base model.
