@@ -35,20 +35,23 @@ _MLX = (
     "lora_parameters: is of MLX's own layout, expected PEFT's; fuse the adapter (mlx_lm.fuse) and"
     " load the model that it writes"
 )
-_UNSERVED = (
-    "use_dora",
-    "lora_bias",
-    "modules_to_save",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "layer_replication",
-    "use_bdlora",
-    "use_qalora",
-    "kasa_config",
-    "monteclora_config",
-    "velora_config",
-    "arrow_config",
-)
+_WITHOUT = "train without it"
+_MERGED = f"{_WITHOUT}, or merge the adapter and load the model as a version"
+_UNSERVED = {
+    "use_dora": _MERGED,
+    "lora_bias": _WITHOUT,
+    "modules_to_save": _MERGED,
+    "trainable_token_indices": _MERGED,
+    "alora_invocation_tokens": _WITHOUT,
+    "layer_replication": _WITHOUT,
+    "use_bdlora": _WITHOUT,
+    "use_qalora": _WITHOUT,
+    "kasa_config": _WITHOUT,
+    "monteclora_config": _WITHOUT,
+    "velora_config": _WITHOUT,
+    "arrow_config": _WITHOUT,
+}
+"""The fields of what vLLM does not serve, and the way out: some of it a merged model keeps."""
 
 
 def config_objection(config: Mapping[str, Any]) -> str | None:
@@ -129,9 +132,9 @@ def _regex_objection(key: str) -> str | None:
 def _unserved(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("bias", "none") != "none":
         yield "bias: not supported by vLLM; train without biases"
-    for name in _UNSERVED:
+    for name, way_out in _UNSERVED.items():
         if config.get(name):
-            yield f"{name}: not supported by vLLM; train without it"
+            yield f"{name}: not supported by vLLM; {way_out}"
     init = config.get("init_lora_weights", True)
     if isinstance(init, str) and init.lower() not in _INITS:
         yield (

@@ -148,6 +148,22 @@ def test_a_variant_of_peft_s_is_named_by_its_field(field: str) -> None:
     assert (config_objection(CONFIG | {field: {"beta": 1}}) or "").startswith(f"{field}: ")
 
 
+@pytest.mark.parametrize(
+    ("field", "is_kept"),
+    [
+        ("modules_to_save", True),
+        ("trainable_token_indices", True),
+        ("use_dora", True),
+        # Active from some tokens on.
+        ("alora_invocation_tokens", False),
+    ],
+)
+def test_what_a_merge_keeps_is_rejected_with_that_way_out(field: str, *, is_kept: bool) -> None:
+    why = config_objection(CONFIG | {field: ["embed_tokens"]}) or ""
+
+    assert ("merge the adapter and load the model as a version" in why) is is_kept
+
+
 def test_an_alpha_that_the_order_of_saved_keys_decides_is_rejected() -> None:
     patterns = {"alpha_pattern": {"layers.0.self_attn.q_proj": 8, "self_attn.q_proj": 64}}
 
