@@ -26,7 +26,6 @@ from rlfleet_sidecar.checkpoints.check import Checkpoints, demand_complete, dema
 from rlfleet_sidecar.checkpoints.headers import (
     Headers,
     bytes_of,
-    header_of,
     invalid,
     parsed,
     refuse_code,
@@ -35,7 +34,13 @@ from rlfleet_sidecar.checkpoints.manifest import manifest_of
 from rlfleet_sidecar.checkpoints.safe_paths import Layout, OpenFolder, stamp_of
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora import compatibility
-from rlfleet_sidecar.lora.completeness import CALLED_S, DECLARED_S, TENSORS, CompletenessCheck
+from rlfleet_sidecar.lora.completeness import (
+    CALLED_S,
+    DECLARED_S,
+    TENSORS,
+    CompletenessCheck,
+    tensors_of,
+)
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
@@ -111,6 +116,8 @@ class LoRACache:
             self._renew(found)
             return found
         with self._layout(request.path).open("", self._settings.engine_uid) as folders:
+            # No wait mends it.
+            refuse_code(folders[-1])
             self._demand_complete(folders, request)
             return self._read(folders[-1], request, work, free, served)
 
@@ -123,9 +130,10 @@ class LoRACache:
         except SidecarError as error:
             rest_s = CALLED_S if request.fence is None else DECLARED_S
             deadline = time.monotonic() + self._settings.check_s
-            if not self._settled.is_settled(folders, rest_s, deadline):
-                why = f"{error.message}; its files are incomplete, or still change"
-                raise SidecarError(error.code, why) from error
+            if why := self._settled.objection(folders, rest_s, deadline):
+                raise SidecarError(
+                    error.code, f"{error.message}; without a marker: {why}"
+                ) from error
 
     def is_adapter(self, path: str) -> bool:
         """Return whether a directory contains an adapter's configuration; False if unreadable."""
@@ -198,7 +206,6 @@ class LoRACache:
     def _content(self, folder: OpenFolder) -> tuple[Headers, FileStamp, bytes]:
         """Check headers and configuration; returns both, with the latter's stamp and bytes."""
         deadline = time.monotonic() + self._settings.check_s
-        refuse_code(folder)
         stamp = folder.stamp(compatibility.CONFIG)
         data = bytes_of(folder, compatibility.CONFIG)
         config = parsed(folder.path / compatibility.CONFIG, data)
@@ -207,7 +214,7 @@ class LoRACache:
             why = compatibility.scaling_objection(config)
         if why is not None:
             raise invalid(folder.path / compatibility.CONFIG, f"is not supported: {why}")
-        tensors, found = header_of(folder, TENSORS, deadline)
+        tensors, found = tensors_of(folder, deadline)
         content = Headers((tensors,), {tensor.name: tensor for tensor in found}, config)
         model = self._checkpoints.boot_model(deadline).tensors
         if why := compatibility.objection(config, content.tensors, model):

@@ -16,12 +16,14 @@ from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.checkpoints.headers import Headers
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.lora.cache import LoRACache
+from rlfleet_sidecar.lora.compatibility import CONFIG
+from rlfleet_sidecar.lora.completeness import TENSORS
 from rlfleet_sidecar.lora.registry import LoRACopy
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.timeouts import Glance
 from tests.fakes.adapters import write_adapter
-from tests.fakes.checkpoints import write_model
+from tests.fakes.checkpoints import MARKER, write_model
 
 KEPT = 8
 
@@ -272,3 +274,54 @@ def test_patterns_of_an_adapter_are_taken_only_if_the_installed_vllm_knows_them(
 
     with nullcontext() if is_taken else pytest.raises(SidecarError, match="alpha_pattern"):
         taken(copies, tmp_path, 1)
+
+
+class TestFilesThatAreNoAdapter:
+    """Of trainers that do not save as PEFT does."""
+
+    @pytest.fixture
+    def adapter(self, tmp_path: Path) -> Path:
+        return tmp_path / "weights" / "adapters" / "v1"
+
+    @pytest.fixture
+    def why(self, copies: LoRACache, tmp_path: Path) -> Callable[[], str]:
+        def told() -> str:
+            with pytest.raises(SidecarError) as caught:
+                taken(copies, tmp_path, 1)
+            return caught.value.message
+
+        return told
+
+    @pytest.mark.parametrize("is_marked", [True, False])
+    def test_shards_are_named_with_the_way_out(
+        self, adapter: Path, why: Callable[[], str], *, is_marked: bool
+    ) -> None:
+        (adapter / TENSORS).rename(adapter / "adapter_model-00001-of-00002.safetensors")
+        if not is_marked:
+            (adapter / MARKER).unlink()
+
+        assert "does not read adapter_model-00001-of-00002.safetensors; save the" in why()
+
+    def test_what_can_hold_code_is_not_waited_for(
+        self, adapter: Path, why: Callable[[], str]
+    ) -> None:
+        """As OpenRLHF saves with ZeRO 3."""
+        (adapter / TENSORS).rename(adapter / "adapter_model.bin")
+        (adapter / MARKER).unlink()
+
+        assert why().endswith("can contain code; remove it, and write safetensors")
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            (CONFIG, f"/{CONFIG} does not exist or is empty; write it"),
+            (TENSORS, f"/{TENSORS} does not exist; write it"),
+        ],
+    )
+    def test_what_an_unmarked_one_lacks_is_named(
+        self, adapter: Path, why: Callable[[], str], name: str, told: str
+    ) -> None:
+        (adapter / MARKER).unlink()
+        (adapter / name).unlink()
+
+        assert why().endswith(told)
