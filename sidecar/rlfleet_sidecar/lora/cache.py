@@ -22,6 +22,7 @@ from rlfleet_contract.worker.lora import LoadAdapterRequest
 from rlfleet_contract.worker.problems import Code
 from rlfleet_sidecar.cache import eviction
 from rlfleet_sidecar.cache.entries import Entries
+from rlfleet_sidecar.checkpoints import config_rules
 from rlfleet_sidecar.checkpoints.check import Checkpoints, demand_complete, demand_same, is_alike
 from rlfleet_sidecar.checkpoints.headers import (
     Headers,
@@ -117,7 +118,8 @@ class LoRACache:
             return found
         with self._layout(request.path).open("", self._settings.engine_uid) as folders:
             # No wait mends it.
-            refuse_code(folders[-1])
+            base = self._checkpoints.boot_model()
+            refuse_code(folders[-1], has_modules=config_rules.names_code(base.config))
             self._demand_complete(folders, request)
             return self._read(folders[-1], request, work, free, served)
 

@@ -1,5 +1,6 @@
 """Which copies of an adapter stay: what is served, and what was used last."""
 
+import json
 import os
 import shutil
 import threading
@@ -285,12 +286,12 @@ class TestFilesThatAreNoAdapter:
 
     @pytest.fixture
     def why(self, copies: LoRACache, tmp_path: Path) -> Callable[[], str]:
-        def told() -> str:
+        def refusal() -> str:
             with pytest.raises(SidecarError) as caught:
                 taken(copies, tmp_path, 1)
             return caught.value.message
 
-        return told
+        return refusal
 
     @pytest.mark.parametrize("is_marked", [True, False])
     def test_shards_are_named_with_the_way_out(
@@ -312,16 +313,31 @@ class TestFilesThatAreNoAdapter:
         assert why().endswith("can contain code; remove it, and write safetensors")
 
     @pytest.mark.parametrize(
-        ("name", "told"),
+        ("name", "ending"),
         [
             (CONFIG, f"/{CONFIG} does not exist or is empty; write it"),
             (TENSORS, f"/{TENSORS} does not exist; write it"),
         ],
     )
     def test_what_an_unmarked_one_lacks_is_named(
-        self, adapter: Path, why: Callable[[], str], name: str, told: str
+        self, adapter: Path, why: Callable[[], str], name: str, ending: str
     ) -> None:
         (adapter / MARKER).unlink()
         (adapter / name).unlink()
 
-        assert why().endswith(told)
+        assert why().endswith(ending)
+
+
+@pytest.mark.parametrize("is_coded", [True, False])
+def test_the_modules_of_a_base_model_with_code_may_lie_in_an_adapter(
+    copies: LoRACache, settings: SidecarSettings, tmp_path: Path, *, is_coded: bool
+) -> None:
+    """NeMo AutoModel copies them."""
+    config = settings.model_path / "config.json"
+    if is_coded:
+        code = {"auto_map": {"AutoModelForCausalLM": "modeling.X"}}
+        config.write_text(json.dumps(json.loads(config.read_text()) | code))
+    (tmp_path / "weights" / "adapters" / "v1" / "modeling.py").touch()
+
+    with nullcontext() if is_coded else pytest.raises(SidecarError, match="can contain code"):
+        taken(copies, tmp_path, 1)
