@@ -98,7 +98,8 @@ def content_of(folder: Folder, deadline: float) -> Headers:
             if tensor.name in tensors:
                 raise invalid(
                     folder.path / name,
-                    f"repeats tensor {tensor.name} of another file; write it once",
+                    f"repeats tensor {tensor.name} of another file; write it once, and"
+                    " consolidate files of single ranks",
                 )
             _demand_in_place(folder, name, tensor, index)
             tensors[tensor.name] = tensor

@@ -115,6 +115,17 @@ def test_a_trainers_own_state_may_lie_in_a_version(
     }
 
 
+def test_files_of_single_ranks_are_refused_with_the_way_out(model: Path, root: Path) -> None:
+    """As torch's HuggingFaceStorageWriter and NeMo AutoModel write them, each with its rows."""
+    directory = write_version(root, VERSION, 1)
+    (directory / "model.safetensors").unlink()
+    halves = {name: (shape[0] // 2, *shape[1:]) for name, shape in SHAPES.items()}
+    for rank in (1, 2):
+        write_file(directory / f"shard-0000{rank}-model-00001-of-00001.safetensors", halves, 1)
+
+    assert "consolidate files of single ranks" in refusal(checkpoints(model, root)).message
+
+
 def test_the_modules_of_a_base_model_with_code_may_lie_in_a_version(
     model: Path, root: Path
 ) -> None:
