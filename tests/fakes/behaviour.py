@@ -18,6 +18,8 @@ class Behaviour:
     """Its load at boot passed over what a drafter would read."""
     boot_unseen: bool = False
     """Does not know what its load at boot read."""
+    info_s: float = 0
+    """How long its first look at its environment takes, for /server_info."""
     pause_s: float = 0
     pause_fails: bool = False
     """Answers 500 although it has paused."""

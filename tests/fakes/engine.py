@@ -128,7 +128,7 @@ class FakeEngine:
                 send, 200, {"world_size": self._world_size(query)}
             ),
             ("GET", "/metrics"): lambda: self._metrics(send),
-            ("GET", "/server_info"): lambda: send_json(send, 200, SERVER_INFO),
+            ("GET", "/server_info"): lambda: self._server_info(send),
             ("POST", "/tokenize"): lambda: send_json(send, *tokenizer.tokenize(body)),
             ("POST", "/detokenize"): lambda: send_json(send, *tokenizer.detokenize(body)),
             ("POST", "/v1/chat/completions/render"): lambda: send_json(
@@ -151,6 +151,10 @@ class FakeEngine:
             answers["POST", name] = partial(transferred, act, body, send)
         unknown = partial(send_json, send, 404, {"detail": "Not Found"})
         await answers.get((scope["method"], scope["path"]), unknown)()
+
+    async def _server_info(self, send: Send) -> None:
+        await asyncio.sleep(self.behaviour.info_s)
+        await send_json(send, 200, SERVER_INFO)
 
     async def _is_paused(self, send: Send) -> None:
         await self._hang()

@@ -91,8 +91,19 @@ class EngineQueries:
             return await self._engine.relayed(path)
 
     async def server_info(self) -> dict[str, Any]:
-        """Return what trainers may read of the engine's configuration."""
-        async with within(Code.ENGINE_UNREACHABLE, _LOOK_S):
+        """Return what trainers may read of the engine's configuration; waits as ``models`` does.
+
+        For its first reply vLLM examines its environment, which starts some 20 programs. TRL asks
+        once, and exits after an error.
+        """
+        up_s = self._settings.trainer_up_s
+        return await patiently(
+            lambda: self._server_info(max(up_s, _LOOK_S)), {Code.ENGINE_UNREACHABLE: up_s}
+        )
+
+    async def _server_info(self, timeout_s: float) -> dict[str, Any]:
+        # A repeat would have vLLM examine its environment once more, so one call has all the time.
+        async with within(Code.ENGINE_UNREACHABLE, timeout_s):
             return forwarded_of(await self._engine.server_info())
 
     async def models(self) -> RelayedReply:

@@ -10,7 +10,11 @@ import json
 import pytest
 
 from tests.contract.subject import Subject
+from tests.fakes.behaviour import Behaviour
+from tests.fakes.worker import Worker
 
+SLOW_S = 5.0
+"""Longer than a look at an engine may take."""
 CLIENTS: dict[str, tuple[str, ...]] = {
     "prime-rl": (
         "GET /health",
@@ -98,3 +102,14 @@ async def test_only_the_configuration_that_trl_reads_is_returned(
     for answer in (told, text):
         assert "secret" not in json.dumps(answer)
         assert "10.0.0.1" not in json.dumps(answer)
+
+
+async def test_trl_gets_the_configuration_of_an_engine_that_examines_its_environment(
+    fake: Worker, subject: Subject
+) -> None:
+    fake.engine.behaviour = Behaviour(info_s=SLOW_S)
+
+    reply = await subject.admin.get("/server_info", params={"config_format": "json"})
+
+    assert reply.status_code == 200
+    assert reply.json()["vllm_config"]["model_config"]["dtype"] == "torch.bfloat16"
