@@ -54,6 +54,10 @@ from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
 from rlfleet_sidecar.vllm_client import EngineClient
 
+_KNOWN = (
+    "load weights by POST /update_weights with weight_dir,"
+    f" send requests to the engine, port {paths.ENGINE_PORT}"
+)
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 _log = logging.getLogger(__name__)
 
@@ -171,8 +175,8 @@ async def _admit(request: Request) -> AsyncIterator[None]:
 
 
 async def _unknown(path: str) -> Response:
-    problem = SidecarError(Code.INVALID_REQUEST, f"unknown route /{path:.200}").problem()
-    return response_to(path, problem, 404)
+    why = f"unknown route /{path:.200}; {_KNOWN}"
+    return response_to(path, SidecarError(Code.INVALID_REQUEST, why).problem(), 404)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

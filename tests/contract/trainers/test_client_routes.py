@@ -15,6 +15,13 @@ from tests.fakes.worker import Worker
 
 SLOW_S = 5.0
 """Longer than a look at an engine may take."""
+UNKNOWN = (
+    "/init_communicator/",
+    "/update_weights_from_tensor",
+    "/update_weights_ipc",
+    "/fetch_weights",
+    "/v1/chat/completions",
+)
 CLIENTS: dict[str, tuple[str, ...]] = {
     "prime-rl": (
         "GET /health",
@@ -113,3 +120,14 @@ async def test_trl_gets_the_configuration_of_an_engine_that_examines_its_environ
 
     assert reply.status_code == 200
     assert reply.json()["vllm_config"]["model_config"]["dtype"] == "torch.bfloat16"
+
+
+async def test_an_unknown_route_says_what_to_do_instead(subject: Subject) -> None:
+    for path in UNKNOWN:
+        reply = await subject.admin.post(path, json={})
+
+        assert reply.status_code == 404
+        message = reply.json()["error"]["message"]
+        assert message.startswith(f"unknown route {path}; ")
+        assert "/update_weights" in message
+        assert "port 8000" in message
