@@ -134,13 +134,7 @@ class Checkpoints:
     def vocabulary(self) -> int:
         """Return the size of the base model's vocabulary."""
         model = self.boot_model()
-        text = model.config.get("text_config")
-        for place in (model.config, text if isinstance(text, dict) else {}):
-            size = place.get("vocab_size")
-            if isinstance(size, int) and size > 0:
-                return size
-        # A default of the model's class, which only transformers knows.
-        if size := compatibility.vocabulary(model.tensors):
+        if size := compatibility.vocabulary(model.tensors, model.config):
             return size
         raise SidecarError(
             Code.CHECKPOINT_INVALID,

@@ -29,6 +29,9 @@ _EMBEDDINGS = (
     "embed_in.weight",
     "backbone.embeddings.weight",
 )
+_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where the config of a multimodal model has that of its text; others than the first: InternVL,
+DeepSeek-OCR, and Qwen Omni, whose text is deeper, next to a talker with a vocabulary of its own."""
 _VALUE_HEAD = "v_head."
 """What TRL and LLaMA-Factory add to a model for PPO and rewards."""
 _NAMED_DIFFERENCES = 3
@@ -132,10 +135,23 @@ def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> I
     yield _first("unknown tensors", unknown)
 
 
-def vocabulary(tensors: Mapping[str, Tensor]) -> int | None:
-    """Return the number of embeddings; None if no tensor has a known name for them."""
+def vocabulary(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> int | None:
+    """Return the size that the config states, else the number of embeddings; None without both."""
+    for part in _of_text(config):
+        size = part.get("vocab_size")
+        if isinstance(size, int) and size > 0:
+            return size
+    # A default of the model's class, which only transformers knows.
     embeddings = _embeddings(tensors)
     return embeddings.shape[0] if embeddings is not None and embeddings.shape else None
+
+
+def _of_text(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    yield config
+    for name in _TEXT:
+        part = config.get(name)
+        if isinstance(part, dict):
+            yield from _of_text(part)
 
 
 def _under_base_names(

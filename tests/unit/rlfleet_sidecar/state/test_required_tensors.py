@@ -116,8 +116,24 @@ def test_a_config_that_does_not_say_whether_the_head_is_tied_leaves_it_to_the_fi
 
 
 def test_the_embeddings_give_the_vocabulary_where_the_config_does_not() -> None:
-    assert vocabulary(tensors("model.language_model.embed_tokens.weight")) == 8
-    assert vocabulary(tensors("model.norm.weight")) is None
+    assert vocabulary(tensors("model.language_model.embed_tokens.weight"), {}) == 8
+    assert vocabulary(tensors("model.norm.weight"), {}) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"vocab_size": 7, "text_config": {"vocab_size": 9}},
+        {"text_config": {"vocab_size": 7}},
+        {"llm_config": {"vocab_size": 7}},
+        {"language_config": {"vocab_size": 7}},
+        {"thinker_config": {"text_config": {"vocab_size": 7}}, "talker_config": {"vocab_size": 9}},
+    ],
+)
+def test_the_config_of_the_text_gives_the_vocabulary(config: dict[str, object]) -> None:
+    """InternVL 2.5 has embeddings of another name; of Qwen Omni the talker's come first."""
+    assert vocabulary(tensors("talker.model.embed_tokens.weight"), config) == 7
+    assert vocabulary(tensors("language_model.model.tok_embeddings.weight"), config) == 7
 
 
 @pytest.mark.parametrize("text", ["", "no base64!", "aGVsbG8=", packed(["a" * 999])[:16]])
