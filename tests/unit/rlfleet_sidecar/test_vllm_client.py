@@ -68,7 +68,7 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with EngineClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as engine:
         with pytest.raises(EngineError, match="returned 500"):
-            await engine.transfer("/init_weight_transfer_engine", {})
+            await engine.transfer("/init_weight_transfer_engine", {}, is_load=False)
 
         assert (await engine.gate()).is_open
     server.close()
