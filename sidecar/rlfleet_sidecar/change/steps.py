@@ -265,10 +265,7 @@ class Steps:
         except EngineLostError:
             return None
         except EngineError as error:
-            _log.warning(
-                "Engine without a gate, extension not loaded",
-                extra={"error": str(error)},
-            )
+            _log.warning("Engine without a gate, extension not loaded", extra={"error": str(error)})
             return None
 
     async def has_exited(self, failure: str) -> bool:
@@ -291,11 +288,10 @@ class Steps:
 
     async def is_halted(self) -> bool:
         """Return whether the engine is known to be paused."""
-        try:
+        with suppress(TimeoutError, EngineError, EngineLostError):
             async with asyncio.timeout(_LOOK_S):
                 return await self._engine.is_paused()
-        except (TimeoutError, EngineError, EngineLostError):
-            return False
+        return False
 
     async def is_hung(self) -> bool:
         """Return whether the engine's core answers nothing for as long as an undone pause may take.

@@ -130,11 +130,8 @@ def refusal_of(world: World, rollout: Rollout | None) -> tuple[Worker, Problem] 
     """Return the first worker that rejects the target's checkpoint, with its problem."""
     if rollout is None:
         return None
-    for worker in world.exceptional:
-        rejection = worker.rejection_of(rollout.to, rollout.operation)
-        if rejection is not None:
-            return worker, rejection
-    return None
+    found = ((w, w.rejection_of(rollout.to, rollout.operation)) for w in world.exceptional)
+    return next(((worker, problem) for worker, problem in found if problem is not None), None)
 
 
 def served_by(worker: Worker) -> str | None:
