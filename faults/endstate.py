@@ -23,6 +23,7 @@ BY_HAND = {
     r"([a-z]Ms|_s|[sS]econds)$": "a measured time",
     r"podIPs?(\.|$)": "the node takes the next free address",
     r"state\.boot$": "names a start of an engine",
+    r"state\.loads$": "a fault adds loads; that the gate has counted as many is compared",
     r"data\.token$": "drawn by chance",
     r"\.last_change(\.|$)": "a record that a sidecar killed after the last step cannot write",
     r"status\.epoch$": "raised by each operator that takes the fleet over",
@@ -72,6 +73,8 @@ def _worker(cell: Cell, name: str) -> dict[str, Any]:
             "holds": cell.materials.versions.get(engine.weights.exact, "unknown weights"),
             "paused": engine.paused,
             "gate is open": engine.gate.is_open,
+            "loads are on record": written is not None
+            and written.state["loads"] == engine.gate.loads,
         },
         "ready": is_ready(pod),
         "files": worker.files(),

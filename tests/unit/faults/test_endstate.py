@@ -53,6 +53,7 @@ def test_times_and_drawn_names_are_never_compared(path: str) -> None:
         "fleets.qwen.status.conditions.0.reason",
         "workers.qwen-0.journal.state.proved",
         "workers.qwen-0.engine.paused",
+        "workers.qwen-0.engine.loads are on record",
         "pods.qwen-0.metadata.labels.rlfleet.dev/weight-version",
     ],
 )
