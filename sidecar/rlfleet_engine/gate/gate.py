@@ -28,16 +28,14 @@ _OPEN: Final = 1
 _REFUSING: Final = 2
 _ADMITTING: Final = 3
 _DRAINING: Final = _FLAG + 1
-_CHANGES: Final = struct.Struct("<I")
+_COUNT: Final = struct.Struct("<I")
 _CHANGES_AT: Final = 76
 _TRIALS: Final = struct.Struct("<II")
 """The last proved change, and the last failed one."""
 _TRIALS_AT: Final = 80
-_ERA: Final = struct.Struct("<I")
 _ERA_AT: Final = 88
 _UNSALTED: Final = 92
 _DEADLINE_AT: Final = 96
-_LOADS: Final = struct.Struct("<I")
 _LOADS_AT: Final = 112
 _VERSIONS_AT: Final = 128
 _VERSION_BYTES: Final = 128
@@ -141,7 +139,7 @@ class Gate:
         at = _version_at(change)
         padded = version.encode().ljust(_VERSION_BYTES, b"\0")
         self._map[at : at + _VERSION_BYTES] = padded
-        _CHANGES.pack_into(self._map, _CHANGES_AT, change)
+        _COUNT.pack_into(self._map, _CHANGES_AT, change)
 
     def end_trial(self, *, is_proved: bool) -> None:
         """Record for every process whether the engine's version is proved.
@@ -182,7 +180,7 @@ class Gate:
     @property
     def _change(self) -> int:
         """Only the count, because each event of each stream reads it."""
-        change: int = _CHANGES.unpack_from(self._map, _CHANGES_AT)[0]
+        change: int = _COUNT.unpack_from(self._map, _CHANGES_AT)[0]
         return change
 
     @property
@@ -193,12 +191,12 @@ class Gate:
     @property
     def era(self) -> int:
         """Within an era, requests without a salt share the prefix cache; 0 before the first."""
-        era: int = _ERA.unpack_from(self._map, _ERA_AT)[0]
+        era: int = _COUNT.unpack_from(self._map, _ERA_AT)[0]
         return era
 
     def begin_era(self) -> None:
         """Separate requests without a salt from all earlier cache entries, in every process."""
-        _ERA.pack_into(self._map, _ERA_AT, self.era + 1)
+        _COUNT.pack_into(self._map, _ERA_AT, self.era + 1)
 
     @property
     def has_unsalted(self) -> bool:
@@ -212,12 +210,12 @@ class Gate:
     @property
     def loads(self) -> int:
         """How many requests to replace weights this boot got."""
-        loads: int = _LOADS.unpack_from(self._map, _LOADS_AT)[0]
+        loads: int = _COUNT.unpack_from(self._map, _LOADS_AT)[0]
         return loads
 
     def count_load(self) -> None:
         """Record such a request, before vLLM gets it."""
-        _LOADS.pack_into(self._map, _LOADS_AT, self.loads + 1)
+        _COUNT.pack_into(self._map, _LOADS_AT, self.loads + 1)
 
     def open(self) -> None:
         """Pass requests in every process."""

@@ -20,6 +20,13 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "_UNDO_S", 0.3)
 
 
+async def pause_without_driver(subject: Subject) -> None:
+    """Pause a worker that serves; nothing renews the change's time to live."""
+    await subject.serve(subject.versions.first)
+    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
+    await subject.ok(paths.PAUSE_PATH, subject.versions.second, ttl_s=TTL_S)
+
+
 async def demand_ended(fake: Worker) -> None:
     """Require that the engine ends, and that its next boot is found."""
     await settled(fake, lambda report: report.stage is Stage.DOWN)
@@ -43,9 +50,7 @@ async def test_an_engine_that_hangs_in_its_pause_is_ended(fake: Worker, subject:
 async def test_an_engine_that_hangs_after_its_pause_is_ended_with_its_time_to_live(
     fake: Worker, subject: Subject
 ) -> None:
-    await subject.serve(subject.versions.first)
-    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
-    await subject.ok(paths.PAUSE_PATH, subject.versions.second, ttl_s=TTL_S)
+    await pause_without_driver(subject)
     waiting = asyncio.create_task(subject.complete(max_tokens=2))
     fake.engine.behaviour = Behaviour(core_hangs=True)
 
@@ -57,9 +62,7 @@ async def test_an_engine_that_hangs_after_its_pause_is_ended_with_its_time_to_li
 async def test_a_slow_resume_of_a_core_that_answers_ends_no_engine(
     fake: Worker, subject: Subject
 ) -> None:
-    await subject.serve(subject.versions.first)
-    await subject.ok(paths.PREPARE_PATH, subject.versions.second)
-    await subject.ok(paths.PAUSE_PATH, subject.versions.second, ttl_s=TTL_S)
+    await pause_without_driver(subject)
     fake.engine.behaviour = Behaviour(resume_hangs=True)
 
     await asyncio.sleep(3 * TTL_S + 0.5)

@@ -99,18 +99,14 @@ def _unscheduled(status: RawObject, about: str) -> Iterator[Finding]:
 
 def _unseen(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
     """Yield a pod that no scheduler has said anything about."""
-    status, waited = pod.get("status") or {}, seconds_since(_created(pod), now)
+    status = pod.get("status") or {}
+    waited = seconds_since(pod["metadata"].get("creationTimestamp"), now)
     has_word = (pod.get("spec") or {}).get("nodeName") or status.get("conditions")
     if status.get("phase") != "Pending" or has_word or waited is None or waited < _UNSEEN_S:
         return
     said = f"no scheduler has looked at it for {age(waited)}"
     mend = "run kube-scheduler, or the scheduler that spec.template.spec.schedulerName names"
     yield error(_UNSCHEDULABLE, about, said, mend)
-
-
-def _created(pod: RawObject) -> str | None:
-    created: str | None = pod["metadata"].get("creationTimestamp")
-    return created
 
 
 def _of_node(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
