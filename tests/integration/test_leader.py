@@ -34,12 +34,14 @@ SLOW = {"behaviour": Behaviour(reload_s=1.0)}
 class Replica(Operator):
     """One of several operators, with its metrics."""
 
-    def __init__(self, plane: apiserver.ControlPlane, log: Path, namespace: str) -> None:
+    def __init__(
+        self, plane: apiserver.ControlPlane, log: Path, namespace: str, leases: str | None = None
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as held:
             port = held.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}"
         self._replica_log = log
-        names = {"RLFLEET_LEASE_NAME": LEASE, "RLFLEET_LEASE_NAMESPACE": namespace}
+        names = {"RLFLEET_LEASE_NAME": LEASE, "RLFLEET_LEASE_NAMESPACE": leases or namespace}
         super().__init__(plane, log, namespace, RLFLEET_METRICS_PORT=str(port), **names)
 
     async def asked(self, path: str) -> int:
@@ -244,6 +246,33 @@ async def test_a_higher_epoch_makes_a_driver_end_and_the_leader_stand_again(
 
     assert (await fleet.synced())["epoch"] >= 8
     assert "epoch 7 of a later driver" in replicas[0].log() + replicas[1].log()
+
+
+async def test_two_operators_with_a_lease_each_take_turns_and_name_each_other(
+    plane: apiserver.ControlPlane, tmp_path: Path, node: HollowNode, fleet: Fleet
+) -> None:
+    """As after a second installation that drives all namespaces."""
+    namespaces = (fleet.namespace, "default")
+    both = [Replica(plane, tmp_path / one, fleet.namespace, one) for one in namespaces]
+    try:
+        for replica in both:
+            replica.start()
+        await fleet.create(weightVersion="step-1")
+        await fleet.synced()
+        await until(lambda: _names_another(both))
+        before = (await fleet.status())["epoch"]
+        await asyncio.sleep(8)
+        turns = (await fleet.status())["epoch"] - before
+        await fleet.patch(weightVersion="step-2")
+        await fleet.synced()
+    finally:
+        for replica in both:
+            replica.kill()
+    assert turns <= 4
+
+
+async def _names_another(replicas: list[Replica]) -> bool:
+    return any("Another operator drives the same fleets" in one.log() for one in replicas)
 
 
 async def test_a_number_that_workers_know_and_status_does_not_is_outdone(

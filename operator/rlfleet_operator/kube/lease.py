@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _CALL_S = 3.0
 _FAREWELL_S = 2.0
 """The timeout for releasing the Lease, which expires anyway."""
+_RIVALRY_S = 3 * PACE.lease_s
+"""Two later drivers within this time are no restored backup but an operator with its own Lease."""
 
 Clock = Callable[[], float]
 
@@ -107,9 +109,15 @@ class LeaseElection:
         self._kube, self._namespace, self._name = kube, namespace, name
         self._raw: Json | None = None
         self._seen = Candidate(f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+        self._outdone_at = -math.inf
+        self._has_rival = False
 
     async def win(self) -> LeaseTerm:
         """Wait until this process leads."""
+        if self._has_rival:
+            self._has_rival = False
+            # Without it each ends the other's term within milliseconds.
+            await asyncio.sleep(PACE.lease_s)
         _log.info("Waiting for the Lease", extra={"lease": self._name, "identity": self._seen.me})
         while self._seen.renewed_at is None:
             await self._step()
@@ -122,8 +130,22 @@ class LeaseElection:
             term.extend(election.may_send_until(self._seen.renewed_at))
             await self._step(term)
         term.end()
+        self._note_rival(clock())
         self._seen = self._seen.resigned()
         _log.warning("Lost the Lease", extra={"lease": self._name, "identity": self._seen.me})
+
+    def _note_rival(self, now: float) -> None:
+        """Take a second later driver in a valid term as another operator's."""
+        held_at = self._seen.renewed_at
+        if held_at is None or now >= election.may_send_until(held_at):
+            return
+        self._has_rival = now - self._outdone_at < _RIVALRY_S
+        self._outdone_at = now
+        if self._has_rival:
+            _log.error(
+                "Another operator drives the same fleets by another Lease; remove one of the two",
+                extra={"lease": self._name, "identity": self._seen.me},
+            )
 
     async def release(self) -> None:
         """Release the Lease if this process holds it, even if it does not know that."""
