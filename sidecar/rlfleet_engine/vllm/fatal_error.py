@@ -12,9 +12,15 @@ from pathlib import Path
 
 from rlfleet_engine.settings import EngineSettings
 
-_LOGGERS = ("vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor")
+_LOGGERS = (
+    "vllm.v1.engine.core",
+    "vllm.v1.engine.core_client",
+    "vllm.v1.executor.multiproc_executor",
+)
 _FATAL = ("failed to start", "fatal error")
 """Of what they log last in a process that ends."""
+_DEATH = "unexpectedly"
+"""Of what they log when another process was killed, as for its memory; no error describes that."""
 _LIMIT = 2048
 
 
@@ -27,9 +33,11 @@ class FatalErrors(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Write a fatal error, unless the process that it came from has written the cause."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and any(words in record.getMessage() for words in _FATAL):
+        error, message = record.exc_info[1] if record.exc_info else None, record.getMessage()
+        if error is not None and any(words in message for words in _FATAL):
             self._write("".join(traceback.format_exception_only(error)))
+        elif error is None and record.levelno >= logging.WARNING and _DEATH in message:
+            self._write(f"{message}\n")
         return True
 
     def _write(self, said: str) -> None:

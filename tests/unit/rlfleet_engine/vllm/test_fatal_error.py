@@ -11,6 +11,7 @@ import pytest
 from rlfleet_view.last_words import last_words
 
 CORE, RANK = "vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor"
+CLIENT = "vllm.v1.engine.core_client"
 CAUSE = "No available memory for the cache blocks."
 
 
@@ -26,7 +27,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     loggers = {"vllm": {"handlers": [], "propagate": False}}
     dictConfig({"version": 1, "disable_existing_loggers": False, "loggers": loggers})
     yield made
-    for name in (CORE, RANK):
+    for name in (CORE, RANK, CLIENT):
         logging.getLogger(name).filters.clear()
     logging.getLogger("vllm").propagate = True
 
@@ -58,6 +59,24 @@ def test_the_first_error_is_the_cause(file: Path) -> None:
     failed(CORE, "EngineCore failed to start.", RuntimeError("see the stack trace above"))
 
     assert file.read_text() == f"ValueError: {CAUSE}\n"
+
+
+@pytest.mark.parametrize(
+    ("logger", "message"),
+    [
+        (
+            RANK,
+            "Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting down executor.",
+        ),
+        (CLIENT, "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup"),
+    ],
+)
+def test_a_killed_process_is_the_cause(file: Path, logger: str, message: str) -> None:
+    logging.getLogger(logger).warning(message)
+    follower = AssertionError("collective_rpc should not be called on follower node")
+    failed(CORE, "EngineCore encountered a fatal error.", follower)
+
+    assert file.read_text() == f"{message}\n"
 
 
 def test_an_error_that_ends_nothing_is_not_written(file: Path) -> None:
