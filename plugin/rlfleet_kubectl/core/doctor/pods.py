@@ -38,13 +38,17 @@ _WAYS_TO_A_NODE = (
 
 
 def crashed(space: Scene) -> list[tuple[RawObject, RawObject]]:
-    """Return each container of a worker that ended and is not ready again, with its pod."""
+    """Return each container that ended, is not ready again and wrote no cause, with its pod.
+
+    Of an exit with 0 Kubernetes takes no message from the log, so the engine wrote the one there.
+    """
     return [
         (pod, container)
         for pod in space.of("pods")
         if FLEET_LABEL in labels_of(pod)
         for container in _containers(pod.get("status") or {})
         if container["name"] in _OURS and last_end(container) and not container.get("ready")
+        if last_end(container).get("exitCode") or not last_end(container).get("message")
     ]
 
 

@@ -275,6 +275,17 @@ def test_the_log_of_a_crashed_engine_says_more_than_its_last_two_kilobytes() -> 
     assert shown["ContainerCrashes"].found.endswith("ValueError: No memory for the cache blocks.")
 
 
+def test_what_an_engine_wrote_of_its_end_stands_although_its_log_has_later_errors() -> None:
+    cluster = Cluster()
+    crashing("engine", "Completed", 0)(cluster)
+    last = pods.last_end(cluster.container("engine"))
+    last["message"] = "Worker proc VllmWorker-0 died unexpectedly (exit code: -9)\n"
+
+    assert pods.crashed(Scene(NAMESPACE, cluster.space)) == []
+    del last["message"]
+    assert len(pods.crashed(Scene(NAMESPACE, cluster.space))) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [both(), ended("engine", "Error", 1), waiting("engine", "ContainerCreating")],
