@@ -24,6 +24,7 @@ _WEIGHT_RANKS = frozenset({2, 3})
 """Dimensions of a layer's weight and of its experts', but not of an old mask in U8."""
 _EMBEDDINGS = (
     "embed_tokens.weight",
+    "tok_embeddings.weight",
     "wte.weight",
     "word_embeddings.weight",
     "embed_in.weight",

@@ -116,7 +116,9 @@ def test_a_config_that_does_not_say_whether_the_head_is_tied_leaves_it_to_the_fi
 
 
 def test_the_embeddings_give_the_vocabulary_where_the_config_does_not() -> None:
+    """Mistral's own format has no config.json: its params.json states the vocabulary."""
     assert vocabulary(tensors("model.language_model.embed_tokens.weight"), {}) == 8
+    assert vocabulary(tensors("tok_embeddings.weight"), {}) == 8
     assert vocabulary(tensors("model.norm.weight"), {}) is None
 
 
