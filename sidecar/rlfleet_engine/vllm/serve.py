@@ -21,6 +21,11 @@ _PACKAGES = ("vllm", _FOR_CPU)
 _CONFIG = "config.json"
 _TWICE = (_CONFIG, "params.json", "model*.safetensors", "consolidated*.safetensors")
 """Files of a model that is there twice: as transformers writes it, and as Mistral does."""
+_PARTS = {
+    "vision_config": "pictures would get no weights; remove consolidated*.safetensors",
+    "audio_config": "vLLM loads Mistral's form only; remove model*.safetensors and their index",
+}
+"""What goes wrong with such a model by its part, and the way out."""
 
 
 def arguments_for(release: str, arguments: Iterable[str]) -> list[str]:
@@ -50,19 +55,17 @@ def mixture(arguments: Sequence[str]) -> str | None:
 
     A Hub repository of Mistral may hold the model twice. With --load-format=safetensors vLLM loads
     the weights with transformers' names, but takes Mistral's params.json for the configuration: a
-    class that skips such names of the parts for pictures, and serves them without weights.
+    class that skips such names of the parts for pictures, and serves them without weights. For
+    sound (Voxtral) the class fails on the first such name.
     """
     pairs = (argument.partition("=") for argument in arguments)
     given = {name.replace("_", "-"): value for name, _, value in pairs}
     model = Path(given.get("--model") or "/nowhere")
     if "--config-format" in given or not all(any(model.glob(one)) for one in _TWICE):
         return None
-    if "vision_config" not in json.loads((model / _CONFIG).read_text()):
-        return None
-    return (
-        f"{model} holds the model twice, and pictures would get no weights; remove"
-        " consolidated*.safetensors"
-    )
+    config = json.loads((model / _CONFIG).read_text())
+    why = next((why for part, why in _PARTS.items() if part in config), None)
+    return why and f"{model} holds the model twice, and {why}"
 
 
 def release() -> tuple[str, bool]:

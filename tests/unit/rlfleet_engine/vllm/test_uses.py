@@ -112,6 +112,15 @@ def test_a_model_of_pictures_in_two_forms_is_rejected(
     assert ("remove consolidated*.safetensors" in why) is (expected == "rejected")
 
 
+def test_a_model_of_sound_in_two_forms_must_be_mistral_s(tmp_path: Path) -> None:
+    for name in TWICE:
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text('{"audio_config": {}}')
+
+    why = mixture([f"--model={tmp_path}"]) or ""
+    assert "remove model*.safetensors" in why
+
+
 def test_a_model_by_its_name_is_not_looked_at() -> None:
     assert mixture(["--model=org/model", "--port=1"]) is None
     assert mixture([]) is None
