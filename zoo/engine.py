@@ -141,6 +141,10 @@ class Engine:
         """Return a sum of each tensor of what proposes tokens in each rank."""
         return self._named(memory.drafter)
 
+    def model(self) -> dict[tuple[int, str], int]:
+        """Return a sum of each tensor of the model in each rank."""
+        return self._named(memory.model)
+
     def unlike_on_device(self) -> list[str]:
         """Return the parameters of which a GPU would compute another digest."""
         return [name for told in self._each(memory.unlike_on_device) for name in told]

@@ -1,8 +1,8 @@
 """Does with one model what a worker does with a version, and returns the findings.
 
 A model passes if the sidecar's own check accepts each form, the reload consumes exactly
-those bytes, the answers are those of an engine that booted on the step, each kind of tensor
-changed alone moves them, and a defective version is refused.
+those bytes, answers and memory are those of an engine that booted on the step, each kind of tensor
+changed alone moves the answers, and a defective version is refused.
 """
 
 import math
@@ -81,12 +81,14 @@ class _Visit:
                 self._equal_head(engine)
             stepped = self._taken_up(engine, row)
             row["refused"] = list(self._refused())
-            drafter = engine.drafter()
+            drafter, model = engine.drafter(), engine.model()
         with Engine(self._step, **self._options) as fresh:
             row["from_boot"] = far(fresh.ask(), stepped)
             row["drafter"] = len(drafter)
             if left := drafter.items() ^ fresh.drafter().items():
                 self._wrong.append(f"the drafter is not the step's: {min(dict(left))}")
+            if not fresh.is_quantised and (left := model.items() ^ fresh.model().items()):
+                self._wrong.append(f"memory is not the step's: {sorted(dict(left))[:3]}")
         if self._stale:
             self._wrong.append(self._why_stale())
         if not selftest.is_faithful(row["from_boot"], row["noise"]):

@@ -29,10 +29,12 @@ def unlike_on_device(worker: Any) -> list[str]:
 def drafter(worker: Any) -> dict[str, int]:
     """Return a sum of each tensor of what proposes tokens; empty if it has no files here."""
     model = load.drafter_of(worker)
-    if model is None:
-        return {}
-    tensors = {**model_memory.named(model), **kept.packed(model)}
-    return {name: _sum(model_memory.bytes_of(one)) for name, one in tensors.items()}
+    return {} if model is None else _sums(model)
+
+
+def model(worker: Any) -> dict[str, int]:
+    """Return a sum of each tensor of the model, also of those that no checkpoint has."""
+    return _sums(worker.get_model())
 
 
 def spoil(worker: Any) -> None:
@@ -76,6 +78,12 @@ def _noted(tensors: Iterable[tuple[str, Any]], seen: dict[str, Any]) -> Iterator
     for name, tensor in tensors:
         seen[name] = tensor.shape
         yield name, tensor
+
+
+def _sums(model: Any) -> dict[str, int]:
+    buffers = {name: one for name, one in model.named_buffers() if not one.is_meta}
+    tensors = {**buffers, **model_memory.named(model), **kept.packed(model)}
+    return {name: _sum(model_memory.bytes_of(one)) for name, one in tensors.items()}
 
 
 def _sum(data: Any) -> int:

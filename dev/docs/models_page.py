@@ -23,6 +23,7 @@ A model passes if:
 - The base, reloaded from its own files, answers as it booted.
 - Each kind of tensor, changed alone, changes the answers.
 - The step, reloaded in place, answers as an engine that booted on it.
+- Its memory is then that engine's, also of towers, and of what no file holds.
 - A missing tensor, or one of another shape, is rejected.
 - A step with a trainer's own names is accepted with the same answers, or rejected before a pause.
 
