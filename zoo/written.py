@@ -39,7 +39,8 @@ _NORM = "norm.weight"
 def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
     """Write a model: ``config``, ``counts`` of what is numbered, ``tensors`` with their shapes.
 
-    ``code`` makes its class of configuration, if it has one of its own.
+    ``code`` makes its class of configuration, if it has one of its own; ``params`` stand for
+    ``config`` in Mistral's own format.
     """
     at.mkdir()
     random = torch.Generator().manual_seed(seed)
@@ -48,6 +49,10 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
         for pattern, shape in wanted["tensors"].items()
         for name in _numbered(pattern, wanted["counts"])
     }
+    if "params" in wanted:
+        save_file(made, at / "consolidated.safetensors", forms.META)
+        (at / "params.json").write_text(json.dumps(wanted["params"]))
+        return
     save_file(made, at / "model.safetensors", forms.META)
     config = dict(wanted["config"])
     if wanted.get("has_code", True):
