@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlfleet_contract.worker.report import WorkerReport
-from rlfleet_operator.core.model.world import World
+from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.crd.rollout_status import RolloutStatus
 
 COMPLETED, ROLLED_BACK = "Completed", "RolledBack"
@@ -131,8 +131,14 @@ def operation_of(rollout: Rollout | None) -> str:
     return CATCH_UP if rollout is None else rollout.operation
 
 
-def is_of_rollout(operation: str | None) -> bool:
-    """Return whether an operation belongs to any rollout."""
+def is_ours(worker: Worker, world: World) -> bool:
+    """Return whether a worker's change is a rollout's, or a late joiner's that no TTL ends.
+
+    While a target is only previewed or rejected, heartbeats renew the TTL of that change.
+    """
+    operation = worker.report.operation if worker.report else None
+    if operation == CATCH_UP:
+        return world.fleet.target is not None
     return operation is not None and operation.startswith(_OPERATION)
 
 

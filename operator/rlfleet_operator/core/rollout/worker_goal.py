@@ -6,7 +6,7 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.cohorts import kept
 from rlfleet_operator.core.rollout.failure_rules import holds
-from rlfleet_operator.core.rollout.rollout import Rollout, operation_of, served
+from rlfleet_operator.core.rollout.rollout import Rollout, is_ours, operation_of, served
 from rlfleet_operator.core.rollout.trials import waits
 
 _GONE = CHECKPOINT_CODES - {Code.CHECKPOINT_UNREADABLE, Code.CACHE_FULL}
@@ -17,7 +17,8 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
     """Return the version that this worker must serve next; None to leave it as it is."""
     if rollout is None:
         # A trainer drives the workers, or rollout.dryRun is set: only idle workers change.
-        is_left = worker.is_open or worker.is_changing
+        is_driven = worker.is_changing and not _is_left_paused(worker, world)
+        is_left = worker.is_open or is_driven
         return None if is_left else served(world) or _first(worker, world)
     if rollout.is_stopped:
         is_left = worker.is_settled or worker.failed(rollout.to, rollout.operation)
@@ -43,6 +44,12 @@ def waits_for_checkpoint(worker: Worker, goal: str, rollout: Rollout | None) -> 
     if worker.is_settled or rollout is None:
         return True
     return not rollout.fallback and goal == rollout.to
+
+
+def _is_left_paused(worker: Worker, world: World) -> bool:
+    """Return whether our change left a worker paused that has no version to resume with."""
+    is_idle = worker.stage is Stage.PAUSED and worker.proved is None and not worker.is_busy
+    return is_idle and is_ours(worker, world)
 
 
 def _first(worker: Worker, world: World) -> str | None:

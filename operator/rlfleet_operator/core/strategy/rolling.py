@@ -17,13 +17,7 @@ from rlfleet_operator.core.rollout.barrier_progress import some_serve_target
 from rlfleet_operator.core.rollout.cohorts import is_eligible, is_suspended, kept
 from rlfleet_operator.core.rollout.failure_rules import has_unknown_outcome, holds, is_blocked
 from rlfleet_operator.core.rollout.outage import is_being_replaced, is_returning, may_be_changing
-from rlfleet_operator.core.rollout.rollout import (
-    CATCH_UP,
-    Rollout,
-    is_of_rollout,
-    of_record,
-    operation_of,
-)
+from rlfleet_operator.core.rollout.rollout import Rollout, is_ours, of_record, operation_of
 from rlfleet_operator.core.rollout.worker_goal import pending_goal, waits_for_checkpoint
 from rlfleet_operator.core.strategy.barrier import barrier
 from rlfleet_operator.core.strategy.trainer_pause import in_pause
@@ -175,17 +169,8 @@ def _resumes(world: World, others: Sequence[WeightsCommand]) -> list[WeightsComm
         return []
     operation = of_record(recorded).operation
     # An earlier rollout counts too: the last one may have sent no command yet.
-    left = {w.name for w in world.desired if w.report and _is_ours(w.report.operation, world)}
+    left = {w.name for w in world.desired if is_ours(w, world)}
     return [c for c in _releases(world, None, operation, others) if c.worker in left]
-
-
-def _is_ours(operation: str | None, world: World) -> bool:
-    """Return whether a change is a rollout's, or a late joiner's that no TTL ends.
-
-    While a target is only previewed or rejected, heartbeats renew the TTL of that change.
-    """
-    is_renewed = operation == CATCH_UP and world.fleet.target is not None
-    return is_renewed or is_of_rollout(operation)
 
 
 def _releases(

@@ -82,6 +82,25 @@ def test_a_late_joiner_that_failed_to_resume_resumes_while_the_target_is_only_pr
     assert commands(seen) == [Resume("qwen-1", "step-1", "rollout-1")]
 
 
+@pytest.mark.parametrize("operation", ["catch-up", "rollout-1"])
+def test_a_late_joiner_that_failed_to_load_loads_while_the_target_is_only_previewed(
+    operation: str,
+) -> None:
+    status = recorded("step-1", "Superseded", withdrawn=True)
+    late = worker(1, Stage.PAUSED, operation=operation, **LATE)
+    seen = world(worker(0), late, weightVersion="step-2", rollout={"dryRun": True}, status=status)
+
+    assert [(type(a), getattr(a, "version", "")) for a in commands(seen)] == [(Update, "step-1")]
+
+
+def test_a_worker_that_a_trainer_paused_before_its_first_load_stays_paused() -> None:
+    status = recorded("step-1", "Superseded", withdrawn=True)
+    paused = worker(1, Stage.PAUSED, operation="the-trainers", **LATE)
+    seen = world(worker(0), paused, weightVersion="step-2", rollout={"dryRun": True}, status=status)
+
+    assert commands(seen) == []
+
+
 def test_a_worker_that_a_trainer_left_behind_its_gate_stays_there() -> None:
     status = recorded("step-1", "Superseded", withdrawn=True)
     left = worker(1, Stage.PROVED, proved="step-1")
