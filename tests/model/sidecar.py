@@ -225,9 +225,9 @@ def _reloaded(worker: Local, command: Command, fates: Fates) -> tuple[Local, Ans
         return failed(worker, Verb.RELOAD, code), Answer(is_good=False)
     if fates[command.version] is Fate.EXITS:
         return faulted(dead(worker), is_done=False)
-    if not engine.is_up or fates[command.version] is Fate.CRUSHES:
+    # A request whose connection was lost is not sent again, so it reaches no later boot.
+    if not _is_there(worker) or fates[command.version] is Fate.CRUSHES:
         return faulted(worker, is_done=False)
-    # A reload goes to whatever engine answers: its boot is asked for only by the gate.
     engine = engine._replace(holds=command.version, is_tested=False)
     return _next(moved(worker._replace(engine=engine), StageEvent.RELOADED, command.version))
 
@@ -265,7 +265,7 @@ def faulted(worker: Local, *, is_done: bool, is_stuck: bool = False) -> tuple[Lo
         engine = engine._replace(is_open=False, is_paused=True)
     if verb is Verb.RELOAD:
         worker = moved(worker, StageEvent.RELOAD_FAILED)
-        engine = engine._replace(holds=UNKNOWN, is_tested=False) if engine.is_up else engine
+        engine = engine._replace(holds=UNKNOWN, is_tested=False) if _is_there(worker) else engine
     if verb is Verb.VERIFY:
         worker = moved(worker, StageEvent.PROOF_FAILED)
         engine = engine._replace(is_paused=True, is_open=False)

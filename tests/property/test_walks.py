@@ -66,7 +66,7 @@ def ends_as_asked(walk: Walk, count: int) -> None:
     assert told == {"Ready": "True", "WeightsSynced": "True"}
 
 
-@pytest.mark.parametrize("seed", [*range(20), 3950])
+@pytest.mark.parametrize("seed", [*range(20), 3650, 3950])
 def test_a_fleet_that_is_asked_for_much_at_once_keeps_its_promises(seed: int) -> None:
     walked(seed)
 
