@@ -52,7 +52,7 @@ from rlfleet_operator.reconcile.pause_end import PauseEnd
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from rlfleet_operator.reconcile.pod_writer import PodWriter
 from rlfleet_operator.reconcile.shared_clients import SharedClients
-from rlfleet_operator.reconcile.status_writer import StatusWriter
+from rlfleet_operator.reconcile.status_writer import StatusWriter, write_status
 from rlfleet_operator.workers.pool import WorkerPool
 from rlfleet_operator.workers.requests import DrivenFleet, epoch_for
 
@@ -369,11 +369,8 @@ class Reconciler:
         self._announcements.post(fleet, events.between(fleet.status, status))
 
     async def _write(self, status: FleetStatus, raw: Mapping[str, Any]) -> dict[str, Any]:
-        # With the version that the plan used: a newer one may have been delivered since.
-        version = raw["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version}, "status": patch_of(status)}
         try:
-            return await self._services.kube.patch(fleet_path(*self.key) + "/status", body)
+            return await write_status(self._services.kube, raw, patch_of(status))
         except TooLarge:
             # The driver sends no command until status is written: make it smaller.
             self._status_size = size_limit.after_refusal(status, self._status_size)

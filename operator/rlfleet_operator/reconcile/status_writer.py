@@ -10,7 +10,38 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rlfleet_operator.core.model.world import Raw
+from rlfleet_operator.errors import Conflict
+from rlfleet_operator.kube.client import KubeClient, fleet_path
+
 _OVERDUE_S = 3.0
+_ATTEMPTS = 5
+
+
+async def write_status(
+    kube: KubeClient, raw: Raw, status: Raw, attempts: int = _ATTEMPTS
+) -> dict[str, Any]:
+    """Merge a status into the object that it was computed from; return what the server made of it.
+
+    Others may write labels or annotations many times a second. Only another spec or status makes
+    this status outdated, and raises Conflict.
+    """
+    about = raw["metadata"]
+    path = fleet_path(about["namespace"], about["name"])
+    body = {"metadata": {"resourceVersion": about["resourceVersion"]}, "status": status}
+    try:
+        return await kube.patch(path + "/status", body)
+    except Conflict:
+        newer = await kube.get(path)
+        if attempts == 1 or _content(newer) != _content(raw):
+            raise
+    return await write_status(kube, newer, status, attempts - 1)
+
+
+def _content(raw: Raw) -> tuple[Any, ...]:
+    """Return what a status depends on, without what others may write at any time."""
+    about = [raw["metadata"].get(name) for name in ("uid", "generation", "deletionTimestamp")]
+    return *about, raw.get("status") or {}
 
 
 class StatusWriter:

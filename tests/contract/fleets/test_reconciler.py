@@ -38,6 +38,8 @@ class Api(FakeApi):
     def __init__(self, status: Json | None = None) -> None:
         super().__init__()
         self.most = 10**9
+        self.overtaken: list[Callable[[], object]] = []
+        """What others write just before each next write of status."""
         self.is_refusing = False
         """Answers every write of the status with an error."""
         self.refuses_with = 500
@@ -86,6 +88,8 @@ class Api(FakeApi):
             told = {"message": "etcdserver: request is too large"}
             return web.json_response(told, status=500)
         body = await request.json()
+        if self.overtaken:
+            self.overtaken.pop(0)()
         known, expected = self.fleet["metadata"], body["metadata"]["resourceVersion"]
         if expected != known["resourceVersion"]:
             return web.json_response({"message": "the object has been modified"}, status=409)
@@ -109,6 +113,11 @@ class Api(FakeApi):
         self.fleet["metadata"]["generation"] += 1
         self.fleet["metadata"]["resourceVersion"] = str(next(self.revisions))
         return deepcopy(self.fleet)
+
+    def label(self) -> None:
+        """Change what no status depends on."""
+        self.fleet["metadata"]["labels"] = {"n": str(next(self.revisions))}
+        self.fleet["metadata"]["resourceVersion"] = str(next(self.revisions))
 
     def pods(self) -> int:
         return sum(path.startswith(PODS) for path in self.objects)
@@ -178,6 +187,32 @@ async def test_what_is_due_does_not_wait_for_a_status_that_is_written() -> None:
         written = len(api.writes)
         api.takes_status.set()
         await api.until(lambda: len(api.writes) > written)
+
+
+async def test_a_status_is_written_while_others_label_the_fleet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "_WRITE_INTERVAL_S", 60)
+    api = Api()
+    api.takes_events.set()
+    api.overtaken = [api.label] * 3
+
+    async with driven(api):
+        await api.until(api.has_pods)
+
+    assert not api.overtaken
+    assert api.fleet["metadata"]["labels"]
+
+
+async def test_a_status_is_not_written_over_a_changed_spec() -> None:
+    api = Api()
+    api.takes_events.set()
+    api.overtaken = [api.label, lambda: api.declare(2)]
+
+    async with driven(api):
+        await api.until(lambda: api.pods() == 2)
+
+    assert {one["observedGeneration"] for one in api.writes} == {2}
 
 
 @pytest.mark.parametrize("how", ["refused", "overdue"])
