@@ -162,6 +162,8 @@ def _begun_by(worker: Worker, world: World) -> str | None:
     if phase is Phase.CATCHING_UP:
         target = world.fleet.target
         loads = f"engine is up, loading {target}" if target else "engine is up"
+        if told := _exit_of(worker):
+            return f"{loads}; it {told}"
         return f"{loads} ({again})" if again else loads
     if pod.was_ready:
         return f"engine does not answer; see: kubectl logs {pod.name} -c {ENGINE_CONTAINER}"
@@ -208,13 +210,19 @@ def _of_pod(worker: Worker, moment: float) -> str | None:
 
 
 def _exited(worker: Worker) -> str | None:
-    """Return a message if the engine exited while it loaded a version."""
+    """Return a message if the engine exited while it loaded a version, and is not back yet."""
+    told = None if phase_of(worker) is Phase.CATCHING_UP else _exit_of(worker)
+    return f"engine {told}" if told else None
+
+
+def _exit_of(worker: Worker) -> str | None:
+    """Return how the engine exited while it loaded a version, if it did."""
     exits = worker.report.exits if worker.report else None
     if exits is None or worker.is_settled or worker.pod is None:
         return None
     how = f" (code {worker.pod.engine_exit})" if worker.pod.engine_exit else ""
     times = f", {exits.count} times" if exits.count > 1 else ""
-    return f"engine exited{how} while {exits.version} was loading{times}"
+    return f"exited{how} while {exits.version} was loading{times}"
 
 
 def problem_in(report: WorkerReport, fleet: Fleet) -> Problem | None:

@@ -141,6 +141,16 @@ def test_a_crash_says_how_the_engine_ended() -> None:
     assert told == "engine exited (code 137, OOMKilled) while step-2 was loading, 2 times"
 
 
+def test_an_engine_that_is_back_loads_and_says_how_it_ended() -> None:
+    world = seen_of(ended(0, 2, Stage.CLOSED, engine_exit="137"), *SERVING)
+
+    told = complaint_of(world.workers[0], world)
+
+    assert told == (
+        "engine is up, loading step-2; it exited (code 137) while step-2 was loading, 2 times"
+    )
+
+
 def test_a_crash_is_an_event_of_its_own_and_a_refusal_is_none() -> None:
     before = seen_of(ended(0), *SERVING)
     after = seen_of(ended(0, 2), *SERVING)
