@@ -367,8 +367,8 @@ def _io_errors(version: str, cache_dir: Path | None) -> Iterator[None]:
         if error.errno in _FULL:
             raise SidecarError(
                 Code.CACHE_FULL,
-                f"cache's file system full during the copy of {version}; free space on the node, or"
-                " raise spec.weights.cache.size",
+                f"no space or inodes left for the cache's copy of {version}; free some on the node"
+                " (df, df -i), or raise spec.weights.cache.size",
             ) from error
         why = error.strerror or error
         if cache_dir is not None and str(error.filename).startswith(f"{cache_dir}/"):

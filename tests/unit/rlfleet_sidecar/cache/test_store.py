@@ -110,6 +110,23 @@ def test_a_version_in_the_cache_is_held_though_its_volume_fails(
     assert prepared(store) is False
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_file_system_may_have_run_out_of_space_or_of_inodes(
+    store: VersionStore, volume: Volume, tmp_path: Path, number: int
+) -> None:
+    def fail() -> None:
+        raise OSError(number, "the cache")
+
+    write_version(tmp_path / "weights", "step-2", seed=2)
+
+    volume.check = fail
+
+    with pytest.raises(SidecarError, match="no space or inodes left") as caught:
+        store.prepare(PrepareJob("step-2", 30), SECOND, frozenset)
+
+    assert caught.value.code is Code.CACHE_FULL
+
+
 def test_a_version_in_the_cache_is_held_though_its_volume_is_silent(
     store: VersionStore, volume: Volume, gone: threading.Event
 ) -> None:
