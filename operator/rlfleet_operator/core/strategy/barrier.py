@@ -10,6 +10,7 @@ from rlfleet_operator.core.model.world import Worker, World
 from rlfleet_operator.core.rollout.barrier_progress import (
     awaited,
     has_begun,
+    is_gathering,
     some_serve_target,
     team,
 )
@@ -49,7 +50,16 @@ def _members(world: World, rollout: Rollout) -> list[Worker]:
 def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
     """Return whether an idle worker must load another version than the rollout's."""
     is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT, Stage.PAUSED} and worker.proved is None
-    return is_out and goal_of(worker, world, rollout) != rollout.to
+    if not is_out:
+        return False
+    return goal_of(worker, world, rollout) != rollout.to or _is_held_paused(worker, world, rollout)
+
+
+def _is_held_paused(worker: Worker, world: World, rollout: Rollout) -> bool:
+    """Return whether a hold keeps a worker paused that has no version to resume with."""
+    is_idle = worker.stage is Stage.PAUSED and not worker.is_busy
+    is_held = world.fleet.spec.rollout.paused and is_gathering(world, rollout)
+    return is_idle and is_held and bool(rollout.fallback)
 
 
 def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:

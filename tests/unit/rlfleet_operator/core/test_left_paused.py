@@ -55,6 +55,23 @@ def test_a_paused_worker_that_has_proved_nothing_falls_back(strategy: str) -> No
     ]
 
 
+@pytest.mark.parametrize("prepared", ["step-1", "step-2"])
+def test_a_paused_worker_that_has_proved_nothing_serves_the_old_version_while_a_barrier_is_held(
+    prepared: str,
+) -> None:
+    late = worker(1, Stage.PAUSED, prepared=prepared, paused_s=1.0)
+    others = worker(0, prepared="step-2"), late
+    held = asking(*others, strategy="Barrier", paused=True)
+    begun = worker(0, Stage.LOADED, prepared="step-2", installed="step-2", proved=None)
+
+    found = whose(commands(held), "qwen-1")
+    after = whose(commands(asking(begun, late, strategy="Barrier", paused=True)), "qwen-1")
+
+    expected = Update if prepared == "step-1" else Prepare
+    assert [(type(a), getattr(a, "version", "")) for a in found] == [(expected, "step-1")]
+    assert {getattr(a, "version", "") for a in after} <= {"step-2"}
+
+
 def test_a_paused_worker_that_can_serve_resumes_and_does_not_prepare() -> None:
     seen = asking(worker(0), worker(1, Stage.PAUSED, proved="step-1", paused_s=1.0))
 
