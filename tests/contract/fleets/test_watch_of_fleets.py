@@ -80,6 +80,7 @@ class Api(FakeApi):
 @pytest.fixture
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Api, Supervisor]]:
     monkeypatch.setattr(kopf_app, "_BACKOFF", Backoff(0.01, 0.01))
+    monkeypatch.setattr(kopf_app, "_WATCH_INTERVAL_S", 0.05)
     api, settings = Api(), OperatorSettings(worker_image="worker:1")
     api.has(fleet("a", 5))
     known = Supervisor(settings, metrics.Health())
@@ -113,6 +114,23 @@ async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
     assert not driving.done()
     assert not watching.done()
     await given_up(watching, driving)
+
+
+async def test_a_watch_that_the_server_ends_at_once_begins_again_after_a_pause(
+    watched: tuple[Api, Supervisor],
+) -> None:
+    api, fleets = watched
+    api.ends = [(200, "")] * 10_000
+    settings = OperatorSettings(worker_image="w")
+    watching = asyncio.create_task(kopf_app.FleetWatch(fleets, settings).run())
+    await until(lambda: api.watches)
+    before = api.watches
+
+    await asyncio.sleep(1)
+
+    # One in 0.05 s.
+    assert 1 < api.watches - before < 25
+    await given_up(watching)
 
 
 async def test_a_change_that_the_watch_missed_is_taken_by_the_sweep(
