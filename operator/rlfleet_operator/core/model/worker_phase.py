@@ -160,11 +160,7 @@ def _begun_by(worker: Worker, world: World) -> str | None:
     ended = f", last exit code {pod.engine_exit}" if pod.engine_exit else ""
     again = f"restart {pod.engine_restarts}{ended}" if pod.engine_restarts else ""
     if phase is Phase.CATCHING_UP:
-        target = world.fleet.target
-        loads = f"engine is up, loading {target}" if target else "engine is up"
-        if told := _exit_of(worker):
-            return f"{loads}; it {told}"
-        return f"{loads} ({again})" if again else loads
+        return _loading(worker, world, again)
     if pod.was_ready:
         return f"engine does not answer; see: kubectl logs {pod.name} -c {ENGINE_CONTAINER}"
     if again:
@@ -173,6 +169,14 @@ def _begun_by(worker: Worker, world: World) -> str | None:
         return f"engine restarting ({again}{log})"
     # Until the sidecar answers, only the pod's own state is known.
     return "engine starting" if worker.report is not None else None
+
+
+def _loading(worker: Worker, world: World, again: str) -> str:
+    target, exited = world.fleet.target, _exit_of(worker)
+    loads = f"engine is up, loading {target}" if target else "engine is up"
+    if exited is not None:
+        return f"{loads}; it {exited}"
+    return f"{loads} ({again})" if again else loads
 
 
 def noticed_by(worker: Worker) -> float:
