@@ -257,7 +257,7 @@ class Walk:
 
     def make_pass(self, *, is_calm: bool = False) -> bool:
         """Make one pass; return whether anything is left to do. In calm nothing fails."""
-        world = self.world()
+        world, was_writing = self.world(), self.writing is not None
         step = plan(world)
         status = status_of(world, step.rollout)
         self._demand_allowed(world, step)
@@ -275,8 +275,9 @@ class Walk:
             actions = self.chance.sample(actions, self.chance.randint(0, len(actions)))
         for action in actions:
             self._carry(action)
-        found = needs(world, step.rollout)
-        self.needed = None if found is None else frozenset(found.versions)
+        if not was_writing:
+            found = needs(world, step.rollout)
+            self.needed = None if found is None else frozenset(found.versions)
         if is_crash:
             self._crash()
         return is_news or bool(actions)
@@ -429,6 +430,25 @@ class Walk:
             place.worker = sidecar.waited(before) if after is before else after
             is_changed |= place.worker != before
         return is_changed
+
+
+class CrowdedWalk(Walk):
+    """A fleet of up to eight workers, whose users and trainers ask for several things at once."""
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__(chance)
+        spec = {
+            "replicas": chance.randint(4, 8),
+            "weightVersion": chance.choice(["a-1", None, "w-7"]),
+        }
+        self.fleet = fleets.fleet(spec)
+
+    def scale(self) -> None:
+        self.ask(replicas=self.chance.choice([0, 1, 2, 3, 5, 7, 8]))
+
+    def disturb(self) -> None:
+        for _ in range(self.chance.choice([1, 1, 2, 3])):
+            super().disturb()
 
 
 def _demand(is_true: bool, what: str) -> None:  # noqa: FBT001 - an assertion

@@ -12,7 +12,7 @@ from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.crd.fleet_spec import Follow
 from rlfleet_operator.crd.rollout_spec import RolloutSpec
 from tests.model.local import ViolationError
-from tests.model.walk import Walk
+from tests.model.walk import CrowdedWalk, Walk
 
 AT_REST = {Stage.OPEN, Stage.DOUBT, Stage.CLOSED}
 
@@ -29,6 +29,20 @@ def walked(seed: int) -> None:
     if walk.come_to_rest():
         none_is_left(walk)
     ends_as_asked(walk, chance.randint(1, 4))
+
+
+def walked_in_a_crowd(seed: int) -> None:
+    """The same of more workers, from any beginning."""
+    chance = Random(seed)  # noqa: S311 - no secret
+    walk = CrowdedWalk(chance)
+    walk.come_to_rest()
+    for _ in range(chance.randint(3, 20)):
+        walk.disturb()
+        for _ in range(chance.randint(0, 60)):
+            step(walk)
+    if walk.come_to_rest():
+        none_is_left(walk)
+    ends_as_asked(walk, chance.randint(1, 8))
 
 
 def step(walk: Walk) -> None:
@@ -71,9 +85,16 @@ def test_a_fleet_that_is_asked_for_much_at_once_keeps_its_promises(seed: int) ->
     walked(seed)
 
 
+@pytest.mark.parametrize("seed", [*range(4), 513, 665])
+def test_a_larger_fleet_keeps_them_too(seed: int) -> None:
+    walked_in_a_crowd(seed)
+
+
 if __name__ == "__main__":
     for number in range(int(sys.argv[1])):
-        try:
-            walked(number)
-        except (AssertionError, ViolationError) as error:
-            sys.stdout.write(f"{number}: {type(error).__name__}: {str(error)[:200]}\n")
+        for one in (walked, walked_in_a_crowd):
+            try:
+                one(number)
+            except (AssertionError, ViolationError) as error:
+                kind, told = type(error).__name__, str(error)[:200]
+                sys.stdout.write(f"{one.__name__} {number}: {kind}: {told}\n")

@@ -247,7 +247,9 @@ class Reconciler:
         if not self._is_acquainted():
             return self._acquainted_by - time.monotonic()
         (world, step), taken = self._decide(fleet, pods), self._taken
-        self._contacts.look(lookers(world), needs(world, step.rollout))
+        # A status on its way may name a version that this pass no longer knows of.
+        wanted = None if self._writer.is_busy else needs(world, step.rollout)
+        self._contacts.look(lookers(world), wanted)
         write_in_s = await self._publish(world, step.rollout, epoch, known, raw)
         # A plan from before the take-over may be stale.
         if taken == self._taken == (fleet.uid, epoch):
