@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
+from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code
 from rlfleet_contract.worker.proof import Proof
@@ -325,7 +326,7 @@ def looked(worker: Local) -> Local:
         return worker
     if worker.engine.is_up and not _is_there(worker):
         engine = worker.engine._replace(is_open=False, is_paused=False)
-        return moved(worker._replace(engine=engine), StageEvent.BOOTED)
+        return moved(worker._replace(engine=engine), StageEvent.BOOTED, BASE_VERSION)
     worker = _applied(worker)
     return _in_order(worker) if worker.engine.is_up else worker
 

@@ -35,7 +35,7 @@ from rlfleet_sidecar.lora.serving import LoRAServing
 from rlfleet_sidecar.proof.evidence import LoadedWeights, demand_consumed
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
-from rlfleet_sidecar.state.stage_machine import REPLACED, StageEvent, fallback, observe
+from rlfleet_sidecar.state.stage_machine import StageEvent, fallback, observe
 from rlfleet_sidecar.timeouts import in_thread, within
 from rlfleet_sidecar.vllm_client import EngineClient
 
@@ -361,7 +361,7 @@ class Steps:
             boot, loads, version = None, 0, None
         else:
             boot, loads = gate.boot, gate.loads
-            version = None if has_base or self._has_base(gate) else REPLACED
+            version = BASE_VERSION if has_base or self._has_base(gate) else None
         event = observe(self._journal.state, boot, loads)
         if event is not None:
             self._journal.move(event, boot=boot, version=version, loads=loads)

@@ -18,13 +18,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rlfleet_contract.engine.gate import Fallback
-from rlfleet_contract.paths import BASE_VERSION
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.proof import Proof
 from rlfleet_contract.worker.report import Stage
-
-REPLACED = ""
-"""What a boot holds that is new to the sidecar, and whose weights were replaced."""
 
 
 class StageEvent(StrEnum):
@@ -134,14 +130,13 @@ def step(
 ) -> State:
     """Return the state after the event (tests/property/test_swap.py checks its invariants).
 
-    ``version`` is the reloaded one; of a new boot, REPLACED or another one that is not its base.
+    ``version`` is what was reloaded, or what a new boot holds; None if its weights were replaced.
     ``loads`` is the gate's count, of a boot or a proof.
     """
     target = _target(state, event)
     match event:
         case StageEvent.BOOTED:
-            installed = BASE_VERSION if version in {None, BASE_VERSION} else None
-            after = State(boot=boot, installed=installed, prepared=state.prepared, loads=loads)
+            after = State(boot=boot, installed=version, prepared=state.prepared, loads=loads)
         case StageEvent.LOST:
             after = state if state.stage is Stage.DOWN else replace(state, lost_in=state.stage)
         case StageEvent.BACK:
