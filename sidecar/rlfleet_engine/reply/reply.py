@@ -25,6 +25,7 @@ _END = paths.END_VERSION_HEADER.encode()
 _RETRY_AFTER: Header = (b"retry-after", b"1")
 _MAX_ERROR_BYTES = 64 * 1024
 _BAD_REQUEST = 400
+_SERVER_ERROR = 500
 
 
 class _Way(Enum):
@@ -145,6 +146,10 @@ class Reply:
         may_wait: bool,
     ) -> None:
         self.has_begun = True
+        if head.status == _SERVER_ERROR and self._gate.is_draining:
+            self._way = _Way.WITHHELD
+            await ending(self._send)
+            return
         now = self._gate.holding if self._computes else self._gate.known
         if head.is_whole_answer and (demand := self._unmet(now)) is not None:
             self._way = _Way.WITHHELD
@@ -242,6 +247,11 @@ async def failed(send: Send) -> None:
     """Answer 503: the weights that computed the reply failed their proof."""
     message = "reply dropped: its weights failed their proof; send the request again"
     await _unavailable(send, message)
+
+
+async def ending(send: Send) -> None:
+    """Answer 503: the engine's container ends, and vLLM may have ended its core already."""
+    await _unavailable(send, "worker is ending; send the request to another worker, or retry")
 
 
 async def turned_away(send: Send) -> None:

@@ -48,6 +48,8 @@ class Engine:
                 return JSONResponse({"error": {"message": OVERFLOW}}, 400)
             case "long":
                 return JSONResponse({"error": {"message": OVERFLOW + LONG}}, 400)
+            case "dead":
+                return JSONResponse({"error": {"message": "EngineCore encountered an issue"}}, 500)
             case "failing":
                 return JSONResponse({"error": {"message": "no"}}, 503)
             case _:
@@ -103,6 +105,19 @@ async def test_without_a_named_version_there_is_no_header(tmp_path: Path) -> Non
     assert refused.status_code == 404
     refused = await client.post("/v1/completions", headers={paths.MIN_VERSION_HEADER: "step-1"})
     assert (refused.status_code, refused.json()["version"]) == (409, None)
+
+
+async def test_a_failure_of_an_engine_that_ends_is_an_answer_to_repeat_elsewhere(
+    engine: Engine,
+) -> None:
+    before = await engine.client.post("/v1/dead")
+    engine.gate.drain()
+    reply = await engine.client.post("/v1/dead")
+    served = await engine.client.post("/v1/completions")
+
+    assert (before.status_code, served.status_code) == (500, 200)
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+    assert "worker is ending" in reply.json()["error"]["message"]
 
 
 async def test_a_stream_reports_its_last_version_on_request(engine: Engine) -> None:
