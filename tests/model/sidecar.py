@@ -41,6 +41,7 @@ Fates = Mapping[str, Fate]
 _FAULT_CODES = {
     Verb.PREPARE: Code.CHECKPOINT_INCOMPLETE,
     Verb.PAUSE: Code.PAUSE_FAILED,
+    Verb.FLUSH: Code.FLUSH_FAILED,
     Verb.RELOAD: Code.RELOAD_FAILED,
     Verb.VERIFY: Code.PROOF_FAILED,
     Verb.RESUME: Code.RESUME_FAILED,
@@ -186,6 +187,7 @@ def _acted(
     acts = {
         Verb.PREPARE: _prepared,
         Verb.PAUSE: _paused,
+        Verb.FLUSH: lambda worker, _command, _fates: _next(worker),
         Verb.RELOAD: _reloaded,
         Verb.VERIFY: _verified,
         Verb.RESUME: _resumed,
