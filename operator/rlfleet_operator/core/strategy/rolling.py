@@ -165,9 +165,7 @@ def _resumes(world: World, others: Sequence[WeightsCommand]) -> list[WeightsComm
     ended, recorded = world.fleet.status.trainer_pause, world.fleet.status.rollout
     if ended is not None:
         return _releases(world, None, ended.operation, others)
-    if recorded is None:
-        return []
-    operation = of_record(recorded).operation
+    operation = operation_of(None if recorded is None else of_record(recorded))
     # An earlier rollout counts too: the last one may have sent no command yet.
     left = {w.name for w in world.desired if is_ours(w, world)}
     return [c for c in _releases(world, None, operation, others) if c.worker in left]

@@ -99,6 +99,13 @@ def test_a_late_joiner_that_failed_to_resume_resumes_while_the_target_is_only_pr
     assert commands(seen) == [Resume("qwen-1", "step-1", "rollout-1")]
 
 
+def test_a_late_joiner_resumes_while_the_first_target_of_its_fleet_is_only_previewed() -> None:
+    late = worker(1, Stage.PROVED, proved="step-1", operation="catch-up")
+    seen = world(worker(0), late, weightVersion="step-2", rollout={"dryRun": True})
+
+    assert commands(seen) == [Resume("qwen-1", "step-1", "catch-up")]
+
+
 @pytest.mark.parametrize("operation", ["catch-up", "rollout-1"])
 def test_a_late_joiner_that_failed_to_load_loads_while_the_target_is_only_previewed(
     operation: str,
