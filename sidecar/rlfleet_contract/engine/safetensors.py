@@ -20,6 +20,8 @@ LENGTH_BYTES = 8
 """A file begins with the header's length, little-endian."""
 MAX_HEADER_BYTES = 100_000_000
 """The format's own bound (huggingface/safetensors)."""
+_POINTER = b"version "
+"""How a file begins that Git LFS has not fetched; of a header it would be the length."""
 MAX_RANK = 32
 MAX_DIGEST = 64
 
@@ -125,6 +127,8 @@ def header_length(prefix: bytes, file_size: int) -> int:
     if len(prefix) < LENGTH_BYTES:
         raise BadHeaderError(f"file too short for a header ({file_size} bytes)")
     length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
+    if prefix == _POINTER:
+        raise BadHeaderError("it is a pointer of Git LFS, which git lfs pull replaces")
     if length > MAX_HEADER_BYTES:
         raise BadHeaderError(f"header too long ({length} bytes, at most {MAX_HEADER_BYTES})")
     if LENGTH_BYTES + length > file_size:

@@ -37,10 +37,15 @@ _VALUE_HEAD = "v_head."
 """What TRL and LLaMA-Factory add to a model for PPO and rewards."""
 _NAMED_DIFFERENCES = 3
 _TRANSPOSED = ", transposed"
+_RESIZED = ", another vocabulary"
 _UNGATHERED = ", empty: gather the ranks' parameters (ZeRO stage 3) before you save them"
 _WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
+_VOCABULARY = (
+    "leave out the rows that pad the vocabulary, or serve a base model with the version's"
+    " vocabulary and tokenizer"
+)
 _TIED = "save the tied tensor under the name of the embeddings, not of the head"
 _UNMERGED = "merge the adapter into the base model's weights, or load it as an adapter"
 _VALUE = "remove the value head (value_head.safetensors), which no engine computes with"
@@ -114,6 +119,7 @@ def _way_out(
     ways = (
         (is_other_name, _TIED),
         (any(one.endswith(_TRANSPOSED) for one in wrong), _LAYOUT),
+        (any(one.endswith(_RESIZED) for one in wrong), _VOCABULARY),
         (any(one.endswith(_WANTS_PLAIN) for one in wrong), _PLAIN),
         (any(".lora_A." in name for name in unknown), _UNMERGED),
         (is_value, _VALUE),
@@ -197,12 +203,21 @@ def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
 
 def _difference(model: Tensor, found: Tensor) -> str | None:
     if model.shape != found.shape:
-        why = _TRANSPOSED if found.shape == _turned(model.shape) else ""
-        why = _UNGATHERED if found.shape == (0,) else why
+        why = _why_misshapen(model, found)
         return f"{found.name} has shape {list(found.shape)}, expected {list(model.shape)}{why}"
     if model.dtype != found.dtype and not {model.dtype, found.dtype} <= _CAST:
         return f"{found.name} has dtype {found.dtype}, expected {model.dtype}"
     return None
+
+
+def _why_misshapen(model: Tensor, found: Tensor) -> str:
+    """Return what a tensor's shape says of how it was saved; empty if nothing."""
+    if found.shape == (0,):
+        return _UNGATHERED
+    if found.shape == _turned(model.shape):
+        return _TRANSPOSED
+    is_of_tokens = model.name.endswith(_EMBEDDINGS) or HEAD.search(model.name) is not None
+    return _RESIZED if is_of_tokens and found.shape[1:] == model.shape[1:] else ""
 
 
 def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,11 @@ import time
 from rlfleet_sidecar.checkpoints import config_parser, config_rules
 from rlfleet_sidecar.checkpoints.config_rules import Config
 
+_WAY_OUT = (
+    "the engine computes with the base model's: train with it, or serve a base model that has the"
+    " version's"
+)
+
 
 class ConfigCheck:
     """Compares configs and caches the last result. Blocking: use a thread."""
@@ -30,6 +35,6 @@ class ConfigCheck:
 
 def _compared(model: Config, found: Config, deadline: float) -> str | None:
     parsed = config_parser.parsed([model, found], deadline - time.monotonic())
-    if parsed is None:
-        return config_rules.differences(model, found)
-    return config_rules.differences(*parsed, parsed=True)
+    ours, theirs = parsed or (model, found)
+    why = config_rules.differences(ours, theirs, parsed=parsed is not None)
+    return why and f"{why}; {_WAY_OUT}"

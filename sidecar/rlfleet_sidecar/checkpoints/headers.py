@@ -7,7 +7,7 @@ file, no tensor occurs twice, and an index agrees with its files.
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,13 +34,20 @@ _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 _TRAINER_STATE = re.compile(
     r"(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?\.(pt|bin)|scaler\.pt"
     r"|rng_state(_\d+)?\.pth|(random_states|custom_checkpoint)_\d+\.pkl"
-    r"|training_args\.bin|zero_to_fp32\.py|spk_dict\.pt"
+    r"|training_args\.bin|zero_to_fp32\.py|user_content\.pt|spk_dict\.pt"
 )
 """Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
-order to resume, and the voices of Qwen2.5-Omni, without which transformers loads no checkpoint
-of it. They hold no weights, and nothing here or in the engine opens them."""
+order to resume, on SageMaker an empty file, and the voices of Qwen2.5-Omni, without which
+transformers loads no checkpoint of it. They hold no weights, and nothing here or in the engine
+opens them."""
 _ADAPTER = "lora_adapter"
 """verl's model_merger writes here what was trained, and the base model's weights next to it."""
+_OF_RANKS = (
+    (r".+\.distcp|pytorch_model_fsdp_\d+", "accelerate merge-weights"),
+    (r"zero_to_fp32\.py|global_step\d+", "zero_to_fp32.py --safe_serialization"),
+)
+"""What FSDP and DeepSpeed leave of a state that no rank holds whole, and what gathers it."""
+_NAMED = 4
 _MAX_JSON_BYTES = 64 * 1024 * 1024
 
 
@@ -88,7 +95,7 @@ def content_of(folder: Folder, deadline: float) -> Headers:
     if index is not None:
         shards = _indexed(folder, shards, index)
     if not shards:
-        raise invalid(folder.path, "contains no weights; write them as .safetensors files")
+        raise invalid(folder.path, _without_weights(names))
     files: list[FileStamp] = []
     tensors: dict[str, Tensor] = {}
     for name in shards:
@@ -107,6 +114,19 @@ def content_of(folder: Folder, deadline: float) -> Headers:
         raise invalid(folder.path, f"lacks tensor {lost[0]} of its index; write both again")
     config = json_of(folder, CONFIG) if CONFIG in names else {}
     return Headers(tuple(files), tensors, config)
+
+
+def _without_weights(names: Sequence[str]) -> str:
+    """Return what is wrong with a directory that holds only these names, and the way out."""
+    what = f"contains no .safetensors file, but {', '.join(names[:_NAMED]) or 'nothing'}"
+    more = ", …" if len(names) > _NAMED else ""
+    for pattern, tool in _OF_RANKS:
+        if any(re.fullmatch(pattern, name) for name in names):
+            return f"{what}{more}; gather the ranks' parts with {tool}, and publish the result"
+    return (
+        f"{what}{more}; write its weights as .safetensors files, or name the directory that has"
+        " them in spec.weights.path"
+    )
 
 
 def _of_one_model(folder: Folder) -> list[str]:

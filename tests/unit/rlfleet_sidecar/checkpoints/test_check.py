@@ -99,6 +99,8 @@ def test_a_spoilt_version_is_refused(model: Path, root: Path, corruption: str) -
         ["dl_state_dict.bin", "dl_state_dict_1.bin", "custom_checkpoint_0.pkl"],
         # DeepSpeed.
         ["zero_to_fp32.py"],
+        # transformers' Trainer with SageMaker's model parallelism.
+        ["user_content.pt"],
         # The voices of Qwen2.5-Omni, which trainers copy from the base model.
         ["spk_dict.pt"],
     ],
@@ -336,6 +338,20 @@ def test_a_listed_head_has_the_shape_of_the_embeddings_that_it_is_tied_to(
     assert "lm_head.weight has shape [8, 512], expected [512, 8]" in error.message
 
 
+@pytest.mark.parametrize("rows", [640, 500])
+def test_embeddings_of_another_vocabulary_are_refused_with_the_way_out(
+    model: Path, root: Path, rows: int
+) -> None:
+    # Megatron's exports pad them, resize_token_embeddings adds tokens.
+    padded = {"lm_head.weight": (rows, 8), "model.embed_tokens.weight": (rows, 8)}
+    write_file(write_version(root, VERSION, 1) / "model.safetensors", SHAPES | padded, 1)
+
+    message = refusal(checkpoints(model, root)).message
+
+    assert f"has shape [{rows}, 8], expected [512, 8], another vocabulary" in message
+    assert message.endswith("a base model with the version's vocabulary and tokenizer")
+
+
 def test_a_head_is_unknown_to_a_model_that_ties_none(model: Path, root: Path) -> None:
     write_version(root, VERSION, 1)
     write_file(model / "model.safetensors", HEADLESS, 0)
@@ -377,7 +393,8 @@ def test_a_nested_config_that_differs_is_rejected_by_its_key(model: Path, root: 
 
     assert refusal(checkpoints(model, root)).message == (
         f"{directory}/config.json does not match the base model:"
-        " text_config.num_hidden_layers is 3, expected 2"
+        " text_config.num_hidden_layers is 3, expected 2; the engine computes with the base"
+        " model's: train with it, or serve a base model that has the version's"
     )
 
 

@@ -73,3 +73,36 @@ def test_a_dtype_that_is_not_loaded_is_no_damage(tmp_path: Path, dtype: str) -> 
         f"has unsupported dtype {dtype}; save it in BF16, F16 or F32"
     )
     assert "damaged" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "way_out"),
+    [
+        ((".metadata", "__0_0.distcp"), "accelerate merge-weights"),
+        (("config.json", "optimizer_0", "pytorch_model_fsdp_0"), "accelerate merge-weights"),
+        (("global_step5", "latest"), "zero_to_fp32.py --safe_serialization"),
+        (("latest", "zero_to_fp32.py"), "zero_to_fp32.py --safe_serialization"),
+        (("hf_model", "train.log"), "name the directory that has them in spec.weights.path"),
+        (("model-Q4.gguf",), "write its weights as .safetensors files"),
+    ],
+)
+def test_a_directory_without_weights_is_rejected_by_what_is_there(
+    tmp_path: Path, names: tuple[str, ...], way_out: str
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+
+    with open_copy(tmp_path) as folder, pytest.raises(SidecarError) as caught:
+        content_of(folder, time.monotonic() + 30)
+
+    assert f"contains no .safetensors file, but {', '.join(names)}; " in caught.value.message
+    assert way_out in caught.value.message
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 607360\n"
+    )
+
+    with open_copy(tmp_path) as folder, pytest.raises(SidecarError, match="git lfs pull"):
+        content_of(folder, time.monotonic() + 30)
