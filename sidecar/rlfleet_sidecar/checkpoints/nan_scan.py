@@ -1,4 +1,4 @@
-"""Are a tensor's values finite? Decided from raw bytes, every value of them. Pure.
+"""Are a tensor's values finite, and are there any? Decided from raw bytes, all of them. Pure.
 
 The test needs no floating point: a float is not finite exactly if all bits of its exponent are
 one, and those are the largest of its integers, with either sign. Two reductions over bytes that
@@ -28,3 +28,8 @@ def has_odd_values(dtype: str, piece: memoryview) -> bool:
     signed, positive, unsigned, negative = _LIMITS[dtype]
     is_odd = np.frombuffer(piece, signed).max() >= positive
     return bool(is_odd or np.frombuffer(piece, unsigned).max() >= negative)
+
+
+def has_values(piece: memoryview) -> bool:
+    """Return whether a piece holds a byte that is not zero."""
+    return bool(np.frombuffer(piece, np.uint8).any())

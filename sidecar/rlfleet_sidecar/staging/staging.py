@@ -26,7 +26,13 @@ from rlfleet_sidecar.staging.folder_source import FolderSource, InPlace, demand_
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 from rlfleet_sidecar.staging.source import VersionSource
 from rlfleet_sidecar.staging.store_source import StoreSource
-from rlfleet_sidecar.staging.streams import FileStream, HeaderStream, Stream, TensorStream
+from rlfleet_sidecar.staging.streams import (
+    FileStream,
+    FileValues,
+    HeaderStream,
+    Stream,
+    TensorStream,
+)
 from rlfleet_sidecar.stores.objects import StoreFolder
 
 
@@ -44,6 +50,7 @@ class Staging:
         self._manifest = manifest
         self._work = work
         self._digest = Digest(algorithm)
+        self._values: list[FileValues] = []
         self._threads = cpus.threads()
 
     def of_folder(
@@ -120,15 +127,19 @@ class Staging:
                 crew.start(self._threads, digester.run)
                 yield digester
                 digester.filled()
+            for file in self._values:
+                file.demand()
         finally:
             digester.abandon()
 
     def _streams(self, source: VersionSource, name: str, size: int) -> list[Stream]:
         """Return what reads a file from its begin."""
         where = source.where(name)
+        values = FileValues(where)
+        self._values.append(values)
 
         def tensor(found: Tensor) -> Stream:
-            return TensorStream(found, self._digest, where)
+            return TensorStream(found, self._digest, where, values)
 
         streams: list[Stream] = []
         if any(stamp.name == name for stamp in self._content.files):

@@ -18,7 +18,7 @@ from rlfleet_contract.engine.safetensors import (
 from rlfleet_sidecar.checkpoints.folder import Location
 from rlfleet_sidecar.checkpoints.headers import Headers, invalid
 from rlfleet_sidecar.checkpoints.manifest import Manifest
-from rlfleet_sidecar.checkpoints.nan_scan import has_odd_values
+from rlfleet_sidecar.checkpoints.nan_scan import has_odd_values, has_values
 
 
 class Stream(Protocol):
@@ -70,21 +70,50 @@ class HeaderStream:
         return [self._made(tensor) for tensor in tensors]
 
 
+class FileValues:
+    """Whether a file's matrices hold more than zeros.
+
+    Of a file that a crash left without its bytes, size and header may be those of a good one.
+    Vectors do not count: some models begin with biases and norms of zeros.
+    """
+
+    def __init__(self, where: Location) -> None:
+        self._where = where
+        self._has_matrix = False
+        self._has_values = False
+
+    def look(self, piece: memoryview) -> None:
+        """Look at a piece of a matrix."""
+        self._has_matrix = True
+        if not self._has_values and has_values(piece):
+            self._has_values = True
+
+    def demand(self) -> None:
+        """Raise if all that was looked at is zero."""
+        if self._has_matrix and not self._has_values:
+            raise invalid(
+                self._where, "holds only zeros: its tensors were never written; write it again"
+            )
+
+
 class TensorStream:
     """One tensor: digested, and looked at for NaN and infinity."""
 
     is_counted = True
 
-    def __init__(self, tensor: Tensor, digest: Digest, where: Location) -> None:
+    def __init__(self, tensor: Tensor, digest: Digest, where: Location, values: FileValues) -> None:
         self.place, self.end, self.is_taken = tensor.begin, tensor.begin + tensor.nbytes, False
         self._tensor = tensor
         self._digest = digest
         self._where = where
+        self._values = values
         self._hash = digest.algorithm.new()
 
     def take(self, piece: memoryview) -> None:
         """Digest the bytes; raises if one of their values is not finite."""
         self._hash.update(piece)
+        if len(self._tensor.shape) > 1:
+            self._values.look(piece)
         if has_odd_values(self._tensor.dtype, piece):
             raise invalid(
                 self._where,

@@ -359,6 +359,36 @@ def test_a_head_is_unknown_to_a_model_that_ties_none(model: Path, root: Path) ->
     assert "unknown tensors: lm_head.weight" in refusal(checkpoints(model, root)).message
 
 
+@pytest.mark.parametrize(("cache", "shards"), [(False, 1), (False, 3), (True, 3)])
+def test_a_file_whose_bytes_were_never_written_is_refused(
+    model: Path, root: Path, tmp_path: Path, shards: int, *, cache: bool
+) -> None:
+    """A node that fails soon after the save leaves size, header and marker, and a hole."""
+    file = min(write_version(root, VERSION, 1, shards=shards).glob("*.safetensors"))
+    size, begin = file.stat().st_size, 8 + int.from_bytes(file.read_bytes()[:8], "little")
+    os.truncate(file, begin)
+    os.truncate(file, size)
+    settings = {"cache_dir": tmp_path / "cache", "cache_spare": 0} if cache else {}
+
+    error = refusal(checkpoints(model, root, **settings))
+
+    assert error.code is Code.CHECKPOINT_INVALID
+    assert error.message == (
+        f"{file} holds only zeros: its tensors were never written; write it again"
+    )
+
+
+def test_matrices_and_vectors_of_zeros_may_lie_among_others(model: Path, root: Path) -> None:
+    # A trainer may begin with such a head, or with layers that change nothing.
+    file = write_version(root, VERSION, 1) / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    data[begin : begin + 2 * 512 * 8] = bytes(2 * 512 * 8)
+    file.write_bytes(data)
+
+    assert checkpoints(model, root).check(VERSION).tensors == len(SHAPES)
+
+
 def test_floating_types_that_vllm_casts_may_differ(model: Path, root: Path) -> None:
     file = write_version(root, VERSION, 1) / "model.safetensors"
     write_file(file, SHAPES, 1, header_of(SHAPES, "F16"))
