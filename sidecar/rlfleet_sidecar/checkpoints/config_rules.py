@@ -33,6 +33,12 @@ _WITHOUT_PART = frozenset({
     "num_labels",
     "num_mtp_layers",
     "num_nextn_predict_layers",
+    "output_attentions",
+    "output_auxiliary_logits",
+    "output_hidden_states",
+    "output_past",
+    "output_router_logits",
+    "output_scores",
     "prefix",
     "pretraining_tp",
     "problem_type",
@@ -212,7 +218,7 @@ def _leaves(config: Config, path: str = "") -> Iterator[tuple[str, object]]:
 def _has_no_part(key: str) -> bool:
     return (
         key in _WITHOUT_PART
-        or key.startswith(("_", "output_", "attn_implementation"))
+        or key.startswith(("_", "attn_implementation"))
         or key.removesuffix("_token_id") in _TOKENS
         or any(part in key for part in _TRAINING)
     )

@@ -101,6 +101,7 @@ def test_what_changes_how_weights_are_used_is_refused(
         {"use_cache": False, "transformers_version": "9", "_name_or_path": "x"},
         {"attention_dropout": 0.1, "router_aux_loss_coef": 0.1, "initializer_range": 1.0},
         {"max_position_embeddings": 2048},
+        {"output_attentions": True, "output_hidden_states": True, "output_router_logits": True},
         {"architectures": ["FSDPQwen3ForCausalLM"]},
     ],
 )
@@ -108,6 +109,16 @@ def test_what_has_no_part_in_it_may_differ(change: Nested, form: str) -> None:
     hub, saved = of("Qwen3-0.6B", form)
 
     assert differences(hub, saved | change, form) is None
+
+
+@pytest.mark.parametrize(
+    "key", ["output_multiplier", "output_mult", "output_logit_soft_cap", "output_gate_type"]
+)
+def test_what_is_done_to_a_model_s_output_counts(key: str) -> None:
+    ours, theirs = {"text_config": {key: 0.2}}, {"text_config": {key: 1.0}}
+
+    assert differences(ours, theirs, PARSED) == f"text_config.{key} is 1.0, expected 0.2"
+    assert not config_rules.are_one(ours, theirs)
 
 
 @pytest.mark.parametrize(
