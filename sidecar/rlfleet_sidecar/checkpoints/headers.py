@@ -34,7 +34,7 @@ _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 _TRAINER_STATE = re.compile(
     r"(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?\.(pt|bin)|scaler\.pt"
     r"|rng_state(_\d+)?\.pth|(random_states|custom_checkpoint)_\d+\.pkl"
-    r"|training_args\.bin|zero_to_fp32\.py|user_content\.pt|spk_dict\.pt"
+    r"|training_args\.bin|zero_to_(fp32|torch)\.py|user_content\.pt|spk_dict\.pt"
 )
 """Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
 order to resume, on SageMaker an empty file, and the voices of Qwen2.5-Omni, without which
@@ -44,7 +44,7 @@ _ADAPTER = "lora_adapter"
 """verl's model_merger writes here what was trained, and the base model's weights next to it."""
 _OF_RANKS = (
     (r".+\.distcp|pytorch_model_fsdp_\d+", "accelerate merge-weights"),
-    (r"zero_to_fp32\.py|global_step\d+", "zero_to_fp32.py --safe_serialization"),
+    (r"zero_to_\w+\.py|global_step\d+", "zero_to_fp32.py --safe_serialization"),
 )
 """What FSDP and DeepSpeed leave of a state that no rank holds whole, and what gathers it."""
 _NAMED = 4

@@ -98,7 +98,7 @@ def test_a_spoilt_version_is_refused(model: Path, root: Path, corruption: str) -
         ["optimizer_1.bin", "scheduler.bin", "sampler.bin", "random_states_0.pkl"],
         ["dl_state_dict.bin", "dl_state_dict_1.bin", "custom_checkpoint_0.pkl"],
         # DeepSpeed.
-        ["zero_to_fp32.py"],
+        ["zero_to_fp32.py", "zero_to_torch.py"],
         # transformers' Trainer with SageMaker's model parallelism.
         ["user_content.pt"],
         # The voices of Qwen2.5-Omni, which trainers copy from the base model.
