@@ -33,13 +33,13 @@ _EXECUTABLE = (".bin", ".pt", ".pth", ".pkl", ".pickle", _MODULE)
 """Files that can contain code."""
 _TRAINER_STATE = re.compile(
     r"(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?\.(pt|bin)|scaler\.pt"
-    r"|rng_state(_\d+)?\.pth|(random_states|custom_checkpoint)_\d+\.pkl"
+    r"|pytorch_model_fsdp(_\d+)?\.bin|rng_state(_\d+)?\.pth|(random_states|custom_checkpoint)_\d+\.pkl"
     r"|training_args\.bin|zero_to_(fp32|torch)\.py|user_content\.pt|spk_dict\.pt"
 )
 """Of these, what transformers' Trainer, Accelerate and DeepSpeed save with each checkpoint in
 order to resume, on SageMaker an empty file, and the voices of Qwen2.5-Omni, without which
-transformers loads no checkpoint of it. They hold no weights, and nothing here or in the engine
-opens them."""
+transformers loads no checkpoint of it. Nothing here or in the engine opens them. Only FSDP's hold
+weights, those next to them once more."""
 _ADAPTER = "lora_adapter"
 """verl's model_merger writes here what was trained, and the base model's weights next to it."""
 _OF_RANKS = (
