@@ -201,13 +201,13 @@ class _Visit:
         for form, write in self._forms.items():
             write(self._versions / form)
             keeper.finish(self._versions / form)
-            # Each form comes over the base, so that what it leaves unread is seen.
-            engine.reload(self._base, self._store(engine).checkpoints.boot_model().files)
             try:
                 held = self._prepared(engine, form)
             except SidecarError as error:
                 refused[form] = self._refusal(form, error)
                 continue
+            # Each form comes over the base, so that what it leaves unread is seen.
+            engine.reload(self._base, self._store(engine).checkpoints.boot_model().files)
             # The reload takes what this makes ready: the copies, and memory for packed layers.
             row["zeroed"] = engine.preload(held.directory, held.files)
             installed = engine.reload(held.directory, held.files)
