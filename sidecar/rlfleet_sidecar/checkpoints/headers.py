@@ -42,6 +42,9 @@ transformers loads no checkpoint of it. Nothing here or in the engine opens them
 weights, those next to them once more."""
 _ADAPTER = "lora_adapter"
 """verl's model_merger writes here what was trained, and the base model's weights next to it."""
+_PEFT = "adapter_model"
+_OF_PEFT = "remove it if the weights hold this adapter, else merge it first"
+"""torchtune's LoRA recipes write an adapter next to weights that hold it; others need not."""
 _OF_RANKS = (
     (r".+\.distcp|pytorch_model_fsdp_\d+", "accelerate merge-weights"),
     (r"zero_to_\w+\.py|global_step\d+", "zero_to_fp32.py --safe_serialization"),
@@ -160,7 +163,8 @@ def _indexed(folder: Folder, shards: list[str], index: Mapping[str, str]) -> lis
         raise invalid(folder.path, f"lacks file {missing[0]} of its index; write both again")
     # A Hub repository may hold a second copy of the model; vLLM follows the index too.
     if not folder.follow and (more := sorted(set(shards) - named)):
-        raise invalid(folder.path / more[0], "is not listed in the index; remove it, or list it")
+        way_out = _OF_PEFT if more[0].startswith(_PEFT) else "remove it, or list it"
+        raise invalid(folder.path / more[0], f"is not listed in the index; {way_out}")
     return sorted(named)
 
 

@@ -61,6 +61,20 @@ def test_a_version_holds_one_copy(model: Path) -> None:
         content_of(folder, time.monotonic() + 30)
 
 
+def test_an_adapter_next_to_a_version_s_shards_may_be_missing_in_them(tmp_path: Path) -> None:
+    """As torchtune's LoRA recipes leave it; theirs hold it."""
+    write_shards(tmp_path, 0, 2)
+    write_file(tmp_path / "adapter_model.safetensors", SHAPES, 0)
+
+    with open_copy(tmp_path) as folder, pytest.raises(SidecarError) as caught:
+        content_of(folder, time.monotonic() + 30)
+
+    assert caught.value.message.endswith(
+        "adapter_model.safetensors is not listed in the index; remove it if the weights hold this"
+        " adapter, else merge it first"
+    )
+
+
 @pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "C64", "F8_E5M2FNUZ"])
 def test_a_dtype_that_is_not_loaded_is_no_damage(tmp_path: Path, dtype: str) -> None:
     # safetensors writes them.
