@@ -19,30 +19,27 @@ AT_REST = {Stage.OPEN, Stage.DOUBT, Stage.CLOSED}
 
 def walked(seed: int) -> None:
     """Walk, come to rest, and ask for a good version."""
-    chance = Random(seed)  # noqa: S311 - no secret
-    walk = Walk(chance)
+    walk = Walk(Random(seed))  # noqa: S311 - no secret
     assert walk.come_to_rest()
-    for _ in range(chance.randint(1, 14)):
-        walk.disturb()
-        for _ in range(chance.randint(0, 60)):
-            step(walk)
-    if walk.come_to_rest():
-        none_is_left(walk)
-    ends_as_asked(walk, chance.randint(1, 4))
+    disturbed(walk, (1, 14), most=4)
 
 
 def walked_in_a_crowd(seed: int) -> None:
     """The same of more workers, from any beginning."""
-    chance = Random(seed)  # noqa: S311 - no secret
-    walk = CrowdedWalk(chance)
+    walk = CrowdedWalk(Random(seed))  # noqa: S311 - no secret
     walk.come_to_rest()
-    for _ in range(chance.randint(3, 20)):
+    disturbed(walk, (3, 20), most=8)
+
+
+def disturbed(walk: Walk, times: tuple[int, int], *, most: int) -> None:
+    """Disturb a walk so often, and end with at most so many workers."""
+    for _ in range(walk.chance.randint(*times)):
         walk.disturb()
-        for _ in range(chance.randint(0, 60)):
+        for _ in range(walk.chance.randint(0, 60)):
             step(walk)
     if walk.come_to_rest():
         none_is_left(walk)
-    ends_as_asked(walk, chance.randint(1, 8))
+    ends_as_asked(walk, walk.chance.randint(1, most))
 
 
 def step(walk: Walk) -> None:
