@@ -32,8 +32,10 @@ async def write_status(
     try:
         return await kube.patch(path + "/status", body)
     except Conflict:
+        if attempts == 1:
+            raise
         newer = await kube.get(path)
-        if attempts == 1 or _content(newer) != _content(raw):
+        if _content(newer) != _content(raw):
             raise
     return await write_status(kube, newer, status, attempts - 1)
 

@@ -210,6 +210,11 @@ class Worker:
         )
 
     @cached_property
+    def is_left_paused(self) -> bool:
+        """Whether it idles in a pause and has no version to resume with."""
+        return self.stage is Stage.PAUSED and self.proved is None and not self.is_busy
+
+    @cached_property
     def is_adapting(self) -> bool:
         """Whether a LoRA command is under way, the operator's or another's."""
         running = self.report.running if self.report else None

@@ -17,7 +17,7 @@ def goal_of(worker: Worker, world: World, rollout: Rollout | None) -> str | None
     """Return the version that this worker must serve next; None to leave it as it is."""
     if rollout is None:
         # A trainer drives the workers, or rollout.dryRun is set: only idle workers change.
-        is_driven = worker.is_changing and not _is_left_paused(worker, world)
+        is_driven = worker.is_changing and not (worker.is_left_paused and is_ours(worker, world))
         is_left = worker.is_open or is_driven
         return None if is_left else served(world) or _first(worker, world)
     if rollout.is_stopped:
@@ -44,12 +44,6 @@ def waits_for_checkpoint(worker: Worker, goal: str, rollout: Rollout | None) -> 
     if worker.is_settled or rollout is None:
         return True
     return not rollout.fallback and goal == rollout.to
-
-
-def _is_left_paused(worker: Worker, world: World) -> bool:
-    """Return whether our change left a worker paused that has no version to resume with."""
-    is_idle = worker.stage is Stage.PAUSED and worker.proved is None and not worker.is_busy
-    return is_idle and is_ours(worker, world)
 
 
 def _first(worker: Worker, world: World) -> str | None:

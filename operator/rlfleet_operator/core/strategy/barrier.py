@@ -52,14 +52,10 @@ def _falls_back(worker: Worker, world: World, rollout: Rollout) -> bool:
     is_out = worker.stage in {Stage.CLOSED, Stage.DOUBT, Stage.PAUSED} and worker.proved is None
     if not is_out:
         return False
-    return goal_of(worker, world, rollout) != rollout.to or _is_held_paused(worker, world, rollout)
-
-
-def _is_held_paused(worker: Worker, world: World, rollout: Rollout) -> bool:
-    """Return whether a hold keeps a worker paused that has no version to resume with."""
-    is_idle = worker.stage is Stage.PAUSED and not worker.is_busy
-    is_held = world.fleet.spec.rollout.paused and is_gathering(world, rollout)
-    return is_idle and is_held and bool(rollout.fallback)
+    has_way_back = worker.is_left_paused and bool(rollout.fallback)
+    if has_way_back and world.fleet.spec.rollout.paused and is_gathering(world, rollout):
+        return True  # The hold would keep it paused.
+    return goal_of(worker, world, rollout) != rollout.to
 
 
 def _together(world: World, rollout: Rollout, members: list[Worker]) -> list[WeightsCommand]:

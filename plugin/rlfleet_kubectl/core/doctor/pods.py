@@ -47,8 +47,8 @@ def crashed(space: Scene) -> list[tuple[RawObject, RawObject]]:
         for pod in space.of("pods")
         if FLEET_LABEL in labels_of(pod)
         for container in _containers(pod.get("status") or {})
-        if container["name"] in _OURS and last_end(container) and not container.get("ready")
-        if last_end(container).get("exitCode") or not last_end(container).get("message")
+        if container["name"] in _OURS and (end := last_end(container))
+        if not container.get("ready") and (end.get("exitCode") or not end.get("message"))
     ]
 
 
