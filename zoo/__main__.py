@@ -26,7 +26,6 @@ from vllm.platforms import current_platform
 
 from rlfleet_engine.vllm import model_infos
 from zoo import keeper, kernels, packed
-from zoo import like_gpu as gpu
 from zoo.examine import examine
 
 PASSED, FAILED = 0, 3
@@ -43,8 +42,6 @@ def main() -> int:
     model_infos.bring()
     if current_platform.is_cpu():
         kernels.use()
-    if options.like_gpu:
-        gpu.use()
     if options.packed:
         packed.use()
     # vLLM prints on standard output too.

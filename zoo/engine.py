@@ -25,16 +25,18 @@ _AFTER = 4
 _SHARE = 0.05
 _CACHE = 2**28
 _DIGITS = 5
+_EXTENSION = "rlfleet_engine.worker.ReloadExtension"
+_LIKE_GPU = "zoo.like_gpu_ranks.Extension"
 M = TypeVar("M", bound=BaseModel)
 
 
 class Engine:
     """Boots on a checkpoint and ends with the block."""
 
-    def __init__(self, at: Path, **more: Any) -> None:
+    def __init__(self, at: Path, *, like_gpu: bool = False, **more: Any) -> None:
         self._llm = LLM(
             model=str(at),
-            worker_extension_cls="rlfleet_engine.worker.ReloadExtension",
+            worker_extension_cls=_LIKE_GPU if like_gpu else _EXTENSION,
             enable_prefix_caching=False,
             load_format="safetensors",
             dtype="bfloat16",

@@ -35,7 +35,7 @@ _OF_THE_CHECK = "does not match the base model: "
 def examine(name: str, *, like_gpu: bool = False) -> dict[str, Any]:
     """Examine one model; returns the row of its table.
 
-    ``like_gpu``: like_gpu.use was called, so that a reload may move no parameter.
+    ``like_gpu``: treat weights as on a GPU, where a reload may move no parameter.
     """
     begun = time.monotonic()
     row: dict[str, Any] = {"model": name, "kind": keeper.MODELS[name]["kind"]}
@@ -67,7 +67,7 @@ class _Visit:
             cache_dir=root / "cache",
             cache_spare=0,
         )
-        self._options = keeper.MODELS[name].get("engine", {})
+        self._options = {"like_gpu": like_gpu} | keeper.MODELS[name].get("engine", {})
         self._has_own_head = keeper.MODELS[name].get("own_head", False)
         self._wrong: list[str] = []
         self._stale: tuple[str, ...] = ()

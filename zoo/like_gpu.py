@@ -15,7 +15,7 @@ from rlfleet_engine.vllm.reload import load
 
 
 def use() -> None:
-    """Do so for every engine of this process."""
+    """Do so for every engine of this process; once only."""
     utils.dispatch_cpu_unquantized_gemm = _read_plainly
     cpu_moe.CPUUnquantizedExperts.process_weights_after_loading = _pack_nothing
     cpu_moe.cpu_fused_moe = _Experts(cpu_moe.cpu_fused_moe)
