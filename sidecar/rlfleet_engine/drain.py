@@ -4,13 +4,21 @@ This is the preStop hook of the engine's container. It sets the gate to draining
 sidecar ends a change without a driver and releases waiting requests. Then it waits until the
 endpoints are withdrawn and until no request waits or runs. It imports only the standard library,
 because its start takes from the pod's grace period.
+
+An engine that has not begun to serve ignores SIGTERM: as process 1 of its container while it
+imports, and in vLLM's wait for its core. It would end with the grace period, so its core is killed.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
+import os
+import signal
+import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rlfleet_contract import paths
@@ -18,6 +26,11 @@ from rlfleet_contract import paths
 _WITHDRAWN_S = 2.0
 _POLL_S = 0.25
 _ANSWER_S = 2.0
+_ENGINE = 1
+"""The engine's process in its container."""
+_PARENT_AFTER_NAME = 1
+_TERMINATION_LOG = Path("/dev/termination-log")
+_WHY = "ended before it served: its pod was deleted, or its startup probe failed"
 _State = dict[str, Any]
 
 
@@ -67,6 +80,58 @@ def drain(
     return True
 
 
+def end_start(
+    host: str,
+    port: int,
+    seconds: float,
+    engine: int = _ENGINE,
+    termination_log: Path = _TERMINATION_LOG,
+) -> None:
+    """Kill what the engine started, for at most ``seconds``, until it ends or serves.
+
+    vLLM's API server ends when its core is killed.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and _is_starting(host, port, engine):
+        for process in _children(engine):
+            _explain(termination_log)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(_POLL_S)
+
+
+def _is_starting(host: str, port: int, engine: int) -> bool:
+    """Return whether the process runs vLLM, and no server listens yet."""
+    try:
+        # Outside a worker's container process 1 is another program.
+        if b"vllm" not in Path(f"/proc/{engine}/cmdline").read_bytes():
+            return False
+        socket.create_connection((host, port), timeout=_ANSWER_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            after_name = stat.read_text().rpartition(")")[2].split()
+            if int(after_name[_PARENT_AFTER_NAME]) == parent:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _explain(file: Path) -> None:
+    """Write the cause where Kubernetes keeps it, before vLLM reports that its core was killed."""
+    # Only the kubelet creates it.
+    with contextlib.suppress(OSError), file.open("r+") as log:
+        if not log.read(1):
+            log.write(_WHY)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as a command; always exits with 0, because the container ends in any case."""
     parser = argparse.ArgumentParser(prog="rlfleet_engine.drain", description=__doc__)
@@ -75,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=paths.ENGINE_PORT, help="(%(default)s)")
     options = parser.parse_args(arguments)
     drain(options.host, options.port, options.seconds)
+    end_start(options.host, options.port, options.seconds)
     return 0
 
 

@@ -1,8 +1,8 @@
 """The extension's settings, with the identity of the engine's boot.
 
-The only reader of /proc in this package. The boot identity must be the same in all API server
-processes of one boot and differ in the next. It consists of the kernel's boot id and the start
-time of process 1, the engine itself (so the pod must not share its process namespace).
+Besides drain.py the only reader of /proc in this package. The boot identity must be the same in all
+API server processes of one boot and differ in the next. It consists of the kernel's boot id and the
+start time of process 1, the engine itself (so the pod must not share its process namespace).
 """
 
 from collections.abc import Mapping
