@@ -14,6 +14,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import aiohttp
@@ -98,6 +99,7 @@ class FleetWatch:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type alone
         self._running = asyncio.get_running_loop(), task
+        await self._there(self._fleets.discovered())
         await kopf.operator(
             registry=self._registry(),
             # Else kopf looks up the user's name, which a pod's user lacks.
@@ -111,6 +113,10 @@ class FleetWatch:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
+    async def _there(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        """Return what a coroutine returns in the operator's event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
+
     def _registry(self) -> kopf.OperatorRegistry:
         made = kopf.OperatorRegistry()
         silence_s = self._settings.watch_silence_seconds
@@ -122,8 +128,7 @@ class FleetWatch:
         @kopf.on.login(registry=made)
         async def login(**_: Any) -> kopf.AiohttpSession:
             # The credentials of the operator's own client; kopf asks again when they expire.
-            asked = asyncio.run_coroutine_threadsafe(self._fleets.credentials(), self._loop)
-            found = await asyncio.wrap_future(asked)
+            found = await self._there(self._fleets.credentials())
             return _connected(kopf.ConnectionInfo(**dataclasses.asdict(found)))
 
         @kopf.on.event(GROUP, API_VERSION, PLURAL, registry=made)

@@ -17,6 +17,7 @@ from typing import Any
 from rlfleet_operator import metrics
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.model.worker_pod import Pod
+from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import (
@@ -93,14 +94,31 @@ class Supervisor:
         watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
         self._tasks = [watching, beating]
         await pods.synced.wait()
-        # kopf looks for its resource once, so wait until the CRD exists. And a trainer must not
-        # get 404 for a fleet that is not listed yet.
+        # A trainer must not get 404 for a fleet that is not listed yet.
         await self._list()
         self._health.is_ready = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
         services = SharedClients(kube, pods, self._settings, limit, LeaseTerm(), self.certificates)
         self._tasks.append(asyncio.create_task(self._lead(services)))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
+
+    async def discovered(self) -> None:
+        """Return once the API server's discovery names fleets.
+
+        kopf reads it once, at its start, and watches nothing that it does not name then. The API
+        server serves a resource slightly before.
+        """
+        while True:
+            try:
+                groups = (await self.kube.get("/apis"))["groups"]
+                served = (await self.kube.get(f"/apis/{GROUP}/{API_VERSION}"))["resources"]
+            except OperatorError as error:
+                _log.warning("Failed to discover fleets", extra={"error": str(error)})
+            else:
+                is_named = any(group["name"] == GROUP for group in groups)
+                if is_named and any(resource["name"] == PLURAL for resource in served):
+                    return
+            await asyncio.sleep(_BEAT_S)
 
     async def credentials(self) -> KubeCredentials:
         """Return the credentials that kopf connects with."""
@@ -135,7 +153,7 @@ class Supervisor:
                 self.deliver(None, raw)
 
     async def _listed(self, namespace: str) -> Json:
-        refusals, was_missing = 0, False
+        refusals = 0
         while True:
             try:
                 found = await self.kube.get(fleet_path(namespace))
@@ -146,12 +164,8 @@ class Supervisor:
                 if namespace and refusals >= REFUSALS:
                     # It may have been deleted with the role in it; kopf keeps trying.
                     return {"items": []}
-                was_missing = isinstance(error, Missing)
                 await asyncio.sleep(_BEAT_S)
             else:
-                if was_missing:
-                    # The API server serves a resource shortly before discovery, which kopf reads.
-                    await asyncio.sleep(_BEAT_S)
                 return found
 
     def deliver(self, kind: str | None, raw: Json) -> None:

@@ -20,6 +20,7 @@ from tests.patience import given_up
 
 KEY = ("rl", "qwen")
 PAGE = "<html>maintenance</html>"
+DISCOVERY = f"/apis/{GROUP}/{API_VERSION}"
 ENDS: dict[str, tuple[int, str]] = {
     "a proxy's page": (200, PAGE),
     "an error within the watch": (
@@ -56,7 +57,7 @@ class Api(FakeApi):
             "/api/v1": {"resources": [_resource("namespaces", "Namespace")]},
             "/apis": {"groups": groups},
             "/apis/apiextensions.k8s.io/v1": {"resources": crds},
-            f"/apis/{GROUP}/{API_VERSION}": {"resources": [_resource(PLURAL, "RLInferenceFleet")]},
+            DISCOVERY: {"resources": [_resource(PLURAL, "RLInferenceFleet")]},
         }
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -114,6 +115,23 @@ async def test_the_watch_of_fleets_begins_again_and_ends_nothing_else(
     assert not driving.done()
     assert not watching.done()
     await given_up(watching, driving)
+
+
+async def test_the_watch_begins_again_once_a_deleted_definition_is_back(
+    watched: tuple[Api, Supervisor],
+) -> None:
+    api, fleets = watched
+    watching = asyncio.create_task(
+        kopf_app.FleetWatch(fleets, OperatorSettings(worker_image="w")).run()
+    )
+    gone = {path: api.objects.pop(path) for path in (DISCOVERY, "/apis")}
+    api.objects["/apis"] = {"groups": gone["/apis"]["groups"][:1]}
+    await asyncio.sleep(0.5)
+
+    api.objects |= gone
+
+    await until(lambda: api.watches)
+    await given_up(watching)
 
 
 async def test_a_watch_that_the_server_ends_at_once_begins_again_after_a_pause(
