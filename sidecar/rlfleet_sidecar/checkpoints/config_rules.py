@@ -91,6 +91,13 @@ _ROPE = ("rope_theta", "partial_rotary_factor")
 _ROPE_TYPES = {"mrope": "default", "su": "longrope"}
 _WRAPPED = "FSDP"
 """Sharding adds this to a class's name: FSDPQwen3ForCausalLM."""
+_SAVED_AS = {
+    "chatglmmodel": "chatglmforconditionalgeneration",
+    "qwen25omnimodel": "qwen25omniforconditionalgeneration",
+}
+"""Classes that the Hub's files name otherwise than a trainer saves them; vLLM knows both names.
+
+Others differ in case or underscores: PhiMoEForCausalLM and PhimoeForCausalLM."""
 
 
 def are_one(model: Config, found: Config) -> bool:
@@ -135,7 +142,7 @@ def _code(config: Config) -> object:
 
 def _classes_differ(model: Config, found: Config) -> str | None:
     ours, theirs = (_classes(one) for one in (model, found))
-    if not ours or not theirs or ours == theirs:
+    if not ours or not theirs or [*map(_known, ours)] == [*map(_known, theirs)]:
         return None
     return f"architectures is {_shown(theirs)}, expected {_shown(ours)}"
 
@@ -144,6 +151,12 @@ def _classes(config: Config) -> list[str]:
     named = config.get("architectures")
     found = [str(one) for one in named] if isinstance(named, list) else []
     return [one.removeprefix(_WRAPPED) for one in found]
+
+
+def _known(name: str) -> str:
+    """Return a class's name as it is compared."""
+    plain = name.lower().replace("_", "")
+    return _SAVED_AS.get(plain, plain)
 
 
 def _normal(config: Config, *, parsed: bool) -> Iterator[tuple[str, object]]:

@@ -112,6 +112,25 @@ def test_what_has_no_part_in_it_may_differ(change: Nested, form: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("hub", "saved"),
+    [
+        ("Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration"),
+        ("ChatGLMModel", "ChatGLMForConditionalGeneration"),
+        ("PhiMoEForCausalLM", "PhimoeForCausalLM"),
+        ("LightOnOCRForConditionalGeneration", "LightOnOcrForConditionalGeneration"),
+        ("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"),
+    ],
+)
+def test_a_class_that_the_hub_names_otherwise_than_transformers_is_one(
+    hub: str, saved: str
+) -> None:
+    ours, theirs = {"architectures": [hub]}, {"architectures": [saved]}
+
+    assert differences(ours, theirs, PARSED) is None
+    assert config_rules.are_one(ours, theirs)
+
+
+@pytest.mark.parametrize(
     "key", ["output_multiplier", "output_mult", "output_logit_soft_cap", "output_gate_type"]
 )
 def test_what_is_done_to_a_model_s_output_counts(key: str) -> None:
