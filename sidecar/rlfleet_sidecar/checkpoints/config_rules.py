@@ -2,8 +2,9 @@
 
 The engine never reads a version's config: it computes with the one of its boot. So the
 question is whether the trainer used the weights in the same way. All keys count, except
-token ids, dtypes, dropout, losses, names of files, and how a quantising tool was run. Nor do
-layers that only propose tokens: which of them a version must hold is decided by its tensors.
+token ids, dtypes, kernels, dropout, losses, names of files, and how a quantising tool was run. Nor
+does speech, which vLLM does not compute, nor layers that only propose tokens: which of these a
+version must hold is decided by its tensors.
 
 It must stay true that a config which transformers has read and written again does not differ
 from the original. Two parsed configs contain every field, and all are compared. Of two raw
@@ -23,6 +24,8 @@ _WITHOUT_PART = frozenset({
     "cache_implementation",
     "chunk_size_feed_forward",
     "dtype",
+    "enable_audio_output",
+    "enable_talker",
     "ep_size",
     "finetuning_task",
     "gradient_checkpointing",
@@ -52,6 +55,7 @@ _WITHOUT_PART = frozenset({
     "unsloth_version",
     "use_bfloat16",
     "use_cache",
+    "use_flash_attn",
 })  # fmt: skip
 _TOKENS = ("bos", "eos", "pad", "sep", "cls", "unk", "decoder_start", "forced_bos", "forced_eos")
 _TRAINING = ("dropout", "pdrop", "layerdrop", "initializer", "aux_loss", "z_loss", "loss_coef")
@@ -91,6 +95,8 @@ _ROPE = ("rope_theta", "partial_rotary_factor")
 _ROPE_TYPES = {"mrope": "default", "su": "longrope"}
 _WRAPPED = "FSDP"
 """Sharding adds this to a class's name: FSDPQwen3ForCausalLM."""
+_KERNELS = "attn_implementation"
+"""Also ``_attn_implementation``, and Ovis's ``llm_attn_implementation``."""
 _SAVED_AS = {
     "chatglmmodel": "chatglmforconditionalgeneration",
     "qwen25omnimodel": "qwen25omniforconditionalgeneration",
@@ -231,7 +237,8 @@ def _leaves(config: Config, path: str = "") -> Iterator[tuple[str, object]]:
 def _has_no_part(key: str) -> bool:
     return (
         key in _WITHOUT_PART
-        or key.startswith(("_", "attn_implementation"))
+        or key.startswith("_")
+        or _KERNELS in key
         or key.removesuffix("_token_id") in _TOKENS
         or any(part in key for part in _TRAINING)
     )

@@ -131,6 +131,27 @@ def test_a_class_that_the_hub_names_otherwise_than_transformers_is_one(
 
 
 @pytest.mark.parametrize(
+    ("key", "ours", "theirs"),
+    [
+        # Training without speech: vLLM computes with the thinker alone.
+        ("enable_audio_output", True, False),
+        ("enable_talker", True, False),
+        # ms-swift writes into these which kernels it trained with.
+        ("use_flash_attn", True, False),
+        ("attn_implementation", "flash_attention_2", "sdpa"),
+        ("llm_attn_implementation", "flash_attention_2", "sdpa"),
+    ],
+)
+def test_what_a_trainer_left_out_or_computed_with_has_no_part(
+    key: str, ours: object, theirs: object
+) -> None:
+    assert (
+        differences({"vision_config": {key: ours}}, {"vision_config": {key: theirs}}, RAW) is None
+    )
+    assert config_rules.are_one({key: ours}, {key: theirs})
+
+
+@pytest.mark.parametrize(
     "key", ["output_multiplier", "output_mult", "output_logit_soft_cap", "output_gate_type"]
 )
 def test_what_is_done_to_a_model_s_output_counts(key: str) -> None:
