@@ -90,6 +90,16 @@ _TOOL = frozenset({
 })  # fmt: skip
 """How the weights were found and by which release, as LLM Compressor, GPTQModel and AutoRound
 record it: GPTQModel writes a directory of each run."""
+_LEFT_PLAIN = frozenset({
+    "exclude",
+    "exclude_modules",
+    "ignore",
+    "ignored_layers",
+    "llm_int8_skip_modules",
+    "modules_to_not_convert",
+})  # fmt: skip
+"""Lists of modules that are not quantised: a version's tensors, compared by name and dtype, say it.
+slime writes such a list in another order each time."""
 _ROPE = ("rope_theta", "partial_rotary_factor")
 """Keys that older releases have next to the rope's parameters, newer ones inside."""
 _ROPE_TYPES = {"mrope": "default", "su": "longrope"}
@@ -249,7 +259,7 @@ def _is_of_tool(key: str, value: object) -> bool:
 
     AWQ calls its layout ``version`` ("gemm"), others the tool's release ("0.19.0").
     """
-    return key in _TOOL or (key == "version" and str(value)[:1].isdigit())
+    return key in _TOOL | _LEFT_PLAIN or (key == "version" and str(value)[:1].isdigit())
 
 
 def _shown(value: object) -> str:

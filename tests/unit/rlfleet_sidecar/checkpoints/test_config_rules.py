@@ -224,6 +224,26 @@ def test_another_run_or_release_of_a_quantising_tool_is_no_difference(tool: str,
 
 @FORMS
 @pytest.mark.parametrize(
+    ("tool", "key"),
+    [
+        ("slime", "modules_to_not_convert"),
+        ("LLM Compressor", "ignore"),
+        ("Model Optimizer", "exclude_modules"),
+    ],
+)
+def test_the_order_of_modules_that_are_not_quantised_is_no_difference(
+    tool: str, key: str, form: str
+) -> None:
+    hub, saved = of("Qwen3-0.6B", form)
+    quantised = QUANTISED.get(tool, {"quant_method": "fp8", "weight_block_size": [128, 128]})
+    ours = hub | {"quantization_config": quantised | {key: ["lm_head", "model.norm"]}}
+    theirs = saved | {"quantization_config": quantised | {key: ["model.norm", "lm_head"]}}
+
+    assert differences(ours, theirs, form) is None
+
+
+@FORMS
+@pytest.mark.parametrize(
     ("tool", "change", "expected"),
     [
         ("GPTQModel", {"group_size": 64}, "quantization_config.group_size is 64"),
