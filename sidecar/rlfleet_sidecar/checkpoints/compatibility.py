@@ -37,14 +37,17 @@ _VALUE_HEAD = "v_head."
 """What TRL and LLaMA-Factory add to a model for PPO and rewards."""
 _NAMED_DIFFERENCES = 3
 _TRANSPOSED = ", transposed"
-_RESIZED = ", another vocabulary"
+_PADDED = ", a larger vocabulary"
+_CUT = ", a smaller vocabulary"
 _UNGATHERED = ", empty: gather the ranks' parameters (ZeRO stage 3) before you save them"
 _WAY_OUT = "write the version with the tensor names of the base model's files"
 _AS_SAVED = f"{_WAY_OUT}, as transformers' save_pretrained does"
 _LAYOUT = f"{_WAY_OUT} and in their layout"
-_VOCABULARY = (
-    "leave out the rows that pad the vocabulary, or serve a base model with the version's"
-    " vocabulary and tokenizer"
+_OTHER_BASE = "or serve a base model with the version's vocabulary and tokenizer"
+_TOO_MANY_ROWS = f"leave out the rows that pad the vocabulary, {_OTHER_BASE}"
+_TOO_FEW_ROWS = (
+    "do not resize the embeddings to the tokenizer, which has fewer tokens than the base model has"
+    f" rows, {_OTHER_BASE}"
 )
 _TIED = "save the tied tensor under the name of the embeddings, not of the head"
 _UNMERGED = "merge the adapter into the base model's weights, or load it as an adapter"
@@ -119,7 +122,8 @@ def _way_out(
     ways = (
         (is_other_name, _TIED),
         (any(one.endswith(_TRANSPOSED) for one in wrong), _LAYOUT),
-        (any(one.endswith(_RESIZED) for one in wrong), _VOCABULARY),
+        (any(one.endswith(_PADDED) for one in wrong), _TOO_MANY_ROWS),
+        (any(one.endswith(_CUT) for one in wrong), _TOO_FEW_ROWS),
         (any(one.endswith(_WANTS_PLAIN) for one in wrong), _PLAIN),
         (any(".lora_A." in name for name in unknown), _UNMERGED),
         (is_value, _VALUE),
@@ -217,7 +221,9 @@ def _why_misshapen(model: Tensor, found: Tensor) -> str:
     if found.shape == _turned(model.shape):
         return _TRANSPOSED
     is_of_tokens = model.name.endswith(_EMBEDDINGS) or HEAD.search(model.name) is not None
-    return _RESIZED if is_of_tokens and found.shape[1:] == model.shape[1:] else ""
+    if not is_of_tokens or found.shape[1:] != model.shape[1:]:
+        return ""
+    return _PADDED if found.shape > model.shape else _CUT
 
 
 def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
