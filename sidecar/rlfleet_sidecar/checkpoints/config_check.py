@@ -11,8 +11,8 @@ from rlfleet_sidecar.checkpoints import config_parser, config_rules
 from rlfleet_sidecar.checkpoints.config_rules import Config
 
 _WAY_OUT = (
-    "the engine computes with the base model's: train with it, or serve a base model that has the"
-    " version's"
+    "the engine computes with the base model's: train with it, correct this file if you did, or"
+    " serve a base model that has the version's"
 )
 
 

@@ -433,7 +433,8 @@ def test_a_nested_config_that_differs_is_rejected_by_its_key(model: Path, root: 
     assert refusal(checkpoints(model, root)).message == (
         f"{directory}/config.json does not match the base model:"
         " text_config.num_hidden_layers is 3, expected 2; the engine computes with the base"
-        " model's: train with it, or serve a base model that has the version's"
+        " model's: train with it, correct this file if you did, or serve a base model that has the"
+        " version's"
     )
 
 

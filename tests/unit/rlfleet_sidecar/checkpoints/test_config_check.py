@@ -60,8 +60,8 @@ def test_a_default_that_one_leaves_out_is_filled_in_before_they_are_compared(
     told = ConfigCheck().objection(MODEL, found, soon())
 
     assert told == (
-        "tied is False, expected True; the engine computes with the base model's: train with it, or"
-        " serve a base model that has the version's"
+        "tied is False, expected True; the engine computes with the base model's: train with it,"
+        " correct this file if you did, or serve a base model that has the version's"
     )
 
 
