@@ -49,6 +49,9 @@ _TOO_FEW_ROWS = (
     "do not resize the embeddings to the tokenizer, which has fewer tokens than the base model has"
     f" rows, {_OTHER_BASE}"
 )
+_OTHER_SIZE = (
+    "gather the parameters of all ranks before you save them, or serve a base model of this size"
+)
 _TIED = "save the tied tensor under the name of the embeddings, not of the head"
 _UNMERGED = "merge the adapter into the base model's weights, or load it as an adapter"
 _VALUE = "remove the value head (value_head.safetensors), which no engine computes with"
@@ -122,16 +125,26 @@ def _way_out(
     ways = (
         (is_other_name, _TIED),
         (any(one.endswith(_TRANSPOSED) for one in wrong), _LAYOUT),
-        (any(one.endswith(_PADDED) for one in wrong), _TOO_MANY_ROWS),
-        (any(one.endswith(_CUT) for one in wrong), _TOO_FEW_ROWS),
+        (_all_end(wrong, _PADDED), _TOO_MANY_ROWS),
+        (_all_end(wrong, _CUT), _TOO_FEW_ROWS),
         (any(one.endswith(_WANTS_PLAIN) for one in wrong), _PLAIN),
         (any(".lora_A." in name for name in unknown), _UNMERGED),
         (is_value, _VALUE),
         (bool(missing and unknown), as_saved),
         # Of a missing one alone save_pretrained may be the cause: it leaves drafters' layers out.
         (bool(missing or unknown), _WAY_OUT),
+        (_is_of_other_size(wrong), _OTHER_SIZE),
     )
     return next((way for is_so, way in ways if is_so), "")
+
+
+def _all_end(found: list[str], end: str) -> bool:
+    return bool(found) and all(one.endswith(end) for one in found)
+
+
+def _is_of_other_size(wrong: list[str]) -> bool:
+    """Return whether tensors have another shape, of which nothing else is known."""
+    return any(" has shape " in one for one in wrong) and not _all_end(wrong, _UNGATHERED)
 
 
 def _other_names(missing: list[str], unknown: list[str], *, is_known: bool) -> Iterator[str]:

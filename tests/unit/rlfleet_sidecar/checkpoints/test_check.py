@@ -340,6 +340,19 @@ def test_a_listed_head_has_the_shape_of_the_embeddings_that_it_is_tied_to(
     assert "lm_head.weight has shape [8, 512], expected [512, 8]" in error.message
 
 
+def test_the_part_of_one_rank_is_no_resized_vocabulary(model: Path, root: Path) -> None:
+    # What verl's merger writes of two ranks' tensors that are no DTensors.
+    shapes = {name: (shape[0] // 2, *shape[1:]) for name, shape in SHAPES.items()}
+    write_file(write_version(root, VERSION, 1) / "model.safetensors", shapes, 1)
+
+    message = refusal(checkpoints(model, root)).message
+
+    assert message.endswith(
+        "; gather the parameters of all ranks before you save them,"
+        " or serve a base model of this size"
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "kind", "way_out"),
     [
