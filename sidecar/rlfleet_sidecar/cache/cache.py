@@ -201,7 +201,8 @@ class VersionCache:
         copies: list[eviction.StagedCopy[str]],
         needed: frozenset[str],
     ) -> SidecarError:
-        kept = sum(copy.nbytes for copy in copies if copy.name in needed) + self._others()
+        in_use = sum(copy.nbytes for copy in copies if copy.name in needed)
+        kept = in_use + self._others()
         usage = shutil.disk_usage(self._entries.root)
         if nbytes > self._limit - kept:
             return SidecarError(
@@ -211,10 +212,13 @@ class VersionCache:
                 " spec.weights.cache.enabled to false",
             )
         spare = int(usage.total * self._spare_share)
+        evictable = sum(copy.nbytes for copy in copies) - in_use
+        short = max(0, nbytes - evictable - usage.free + spare)
         return SidecarError(
             Code.CACHE_FULL,
-            f"node's disk too full for {version} ({nbytes} bytes; {usage.free} free, of which"
-            f" {spare} are reserved); free space, or set spec.weights.cache.enabled to false",
+            f"node's disk too full for {version}: {short} bytes short ({usage.free} of"
+            f" {usage.total} free; {spare} stay free for others); delete files or images on the"
+            " node, or set spec.weights.cache.enabled to false",
         )
 
 

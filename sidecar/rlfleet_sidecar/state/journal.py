@@ -14,6 +14,7 @@ boot void; but an epoch belongs to the driver, elsewhere. Two syncs per step wou
 every pause.
 """
 
+import errno
 import logging
 import time
 from dataclasses import asdict, replace
@@ -276,10 +277,16 @@ class Journal:
     def _demand_written(self) -> None:
         error = self._unwritten
         if error is not None:
+            is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            way_out = (
+                "the node's disk or inodes are used up (df, df -i): delete files or images on it"
+                if is_full
+                else "check the node's disk (dmesg), then delete the pod"
+            )
             raise SidecarError(
                 Code.INTERNAL,
                 f"failed to write the sidecar's journal {self._path} ({error.strerror or error});"
-                " free space on the node's disk",
+                f" {way_out}",
             ) from error
 
 

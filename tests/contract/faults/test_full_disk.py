@@ -116,7 +116,7 @@ async def test_a_driver_s_prepare_that_cannot_be_recorded_is_reported_as_rejecte
     report = await fake.report()
     assert (report.refusal, report.failure) == (problem, None)
     assert (problem.operation, problem.retryable) == ("rollout-7", True)
-    assert "free space on the node's disk" in problem.message
+    assert "check the node's disk (dmesg), then delete the pod" in problem.message
     freed(state)
     healed = await subject.ok(paths.PREPARE_PATH, version, **common)
     assert (healed.prepared, healed.refusal) == (version, None)
