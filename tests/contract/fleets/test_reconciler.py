@@ -48,6 +48,7 @@ class Api(FakeApi):
         self.takes_status.set()
         self.events: list[Json] = []
         self.takes_events = asyncio.Event()
+        self.takes_events.set()
         self.writes: list[Json] = []
         self.done = asyncio.Event()
         """Set with each request that changes something."""
@@ -150,6 +151,11 @@ async def driven(api: Api) -> AsyncIterator[Reconciler]:
             await given_up(running)
 
 
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_WRITE_INTERVAL_S", "_ERROR_PAUSE_S"):
@@ -166,8 +172,8 @@ async def begin_a_write(api: Api, driver: Reconciler) -> None:
     await api.until(lambda: api.pods() == 2)
 
 
-async def test_commands_do_not_wait_for_events() -> None:
-    api = Api()
+async def test_commands_do_not_wait_for_events(api: Api) -> None:
+    api.takes_events.clear()
 
     async with driven(api):
         await api.until(api.has_pods)
@@ -178,10 +184,7 @@ async def test_commands_do_not_wait_for_events() -> None:
     assert api.events[0]["reason"] == "RolloutStarted"
 
 
-async def test_what_is_due_does_not_wait_for_a_status_that_is_written() -> None:
-    api = Api()
-    api.takes_events.set()
-
+async def test_what_is_due_does_not_wait_for_a_status_that_is_written(api: Api) -> None:
     async with driven(api) as driver:
         await begin_a_write(api, driver)
         written = len(api.writes)
@@ -190,11 +193,9 @@ async def test_what_is_due_does_not_wait_for_a_status_that_is_written() -> None:
 
 
 async def test_a_status_is_written_while_others_label_the_fleet(
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drivers, "_WRITE_INTERVAL_S", 60)
-    api = Api()
-    api.takes_events.set()
     api.overtaken = [api.label] * 3
 
     async with driven(api):
@@ -204,9 +205,7 @@ async def test_a_status_is_written_while_others_label_the_fleet(
     assert api.fleet["metadata"]["labels"]
 
 
-async def test_a_status_is_not_written_over_a_changed_spec() -> None:
-    api = Api()
-    api.takes_events.set()
+async def test_a_status_is_not_written_over_a_changed_spec(api: Api) -> None:
     api.overtaken = [api.label, lambda: api.declare(2)]
 
     async with driven(api):
@@ -217,12 +216,9 @@ async def test_a_status_is_not_written_over_a_changed_spec() -> None:
 
 @pytest.mark.parametrize("how", ["refused", "overdue"])
 async def test_a_driver_whose_status_is_not_written_does_nothing_until_it_is(
-    how: str, monkeypatch: pytest.MonkeyPatch
+    api: Api, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_writer, "_OVERDUE_S", 0.05)
-    api = Api()
-    api.takes_events.set()
-
     async with driven(api) as driver:
         await begin_a_write(api, driver)
         if how == "refused":
@@ -242,11 +238,9 @@ async def test_a_driver_whose_status_is_not_written_does_nothing_until_it_is(
     ("status", "reported"), [(422, ["ReconcileFailed"]), (403, ["ReconcileFailed"]), (500, [])]
 )
 async def test_a_status_that_is_denied_for_good_is_reported_by_one_event(
-    status: int, reported: list[str]
+    api: Api, status: int, reported: list[str]
 ) -> None:
     """Status itself cannot say so, as where a policy demands a label of every object."""
-    api = Api()
-    api.takes_events.set()
     api.is_refusing, api.refuses_with = True, status
 
     async with driven(api):
@@ -257,12 +251,9 @@ async def test_a_status_that_is_denied_for_good_is_reported_by_one_event(
 
 
 async def test_a_change_soon_after_a_refused_write_waits_for_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drivers, "_WRITE_INTERVAL_S", 0.5)
-    api = Api()
-    api.takes_events.set()
-
     async with driven(api) as driver:
         await begin_a_write(api, driver)
         api.is_refusing = True
@@ -276,10 +267,7 @@ async def test_a_change_soon_after_a_refused_write_waits_for_the_next_one(
         await api.until(lambda: api.pods() == 3)
 
 
-async def test_a_defect_during_a_write_of_status_is_reported_after_it() -> None:
-    api = Api()
-    api.takes_events.set()
-
+async def test_a_defect_during_a_write_of_status_is_reported_after_it(api: Api) -> None:
     async with driven(api) as driver:
         await begin_a_write(api, driver)
         del driver._replacements  # noqa: SLF001 - any defect does
@@ -296,7 +284,6 @@ async def test_a_status_that_is_too_large_is_written_with_less_in_it() -> None:
     past = {"id": 1, "to": "step-0", "result": "Completed", "startedAt": _AT, "seconds": 1.0}
     api = Api({"history": [{**past, "message": "m" * 256}] * 50})
     api.most = 16_000
-    api.takes_events.set()
 
     async with driven(api):
         await api.until(api.has_pods)
@@ -331,7 +318,6 @@ async def test_a_fleet_that_cannot_be_parsed_says_so_in_its_status_and_is_driven
     None
 ):
     api = Api(BROKEN)
-    api.takes_events.set()
 
     async with driven(api) as driver:
         await api.until(lambda: api.events)
@@ -362,7 +348,6 @@ async def test_a_pause_of_another_clock_ends_after_its_time_to_live() -> None:
     pause = {"operation": "pause-1", "askedAt": _AT, "until": day_later, "ttlSeconds": 60}
     api = Api({"trainerPause": pause})
     del api.fleet["spec"]["weightVersion"]
-    api.takes_events.set()
 
     async with driven(api):
         await api.until(lambda: api.fleet["status"]["trainerPause"]["until"] < day_later)
