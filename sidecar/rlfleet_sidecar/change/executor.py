@@ -138,7 +138,7 @@ class Executor:
         """End a change without a driver; any command has precedence."""
         key = FlightKey(_RESCUE, rescue, self._journal.state.proved or "")
         _log.warning("Sidecar acts on its own", extra={"how": rescue})
-        await self.flight.join(key, lambda: self._rescue(rescue))
+        await self.flight.join(key, lambda: self._carry_out_rescue(rescue))
 
     def report(self) -> WorkerReport:
         """Return the worker's report."""
@@ -204,12 +204,12 @@ class Executor:
                     with self._timed(current):
                         await self._act[type(current)](current)
         except SidecarError as error:
-            await self._clean_up(current, error)
+            await self._end_failed(current, error)
             raise
         except Exception as error:
             _log.exception("Command failed by an internal error")
             own = internal(error)
-            await self._clean_up(current, own)
+            await self._end_failed(current, own)
             raise own from error
         finally:
             self._running = None
@@ -308,7 +308,7 @@ class Executor:
             )
             self._journal.changed(change)
 
-    async def _clean_up(self, command: ChangeCommand | None, error: SidecarError) -> None:
+    async def _end_failed(self, command: ChangeCommand | None, error: SidecarError) -> None:
         """Record the failure, undo the pause if possible, and poll the engine."""
         if command is None:
             return
@@ -341,7 +341,7 @@ class Executor:
             return None
         return await self._steps.has_exited(failure)
 
-    async def _rescue(self, rescue: Rescue) -> WorkerReport:
+    async def _carry_out_rescue(self, rescue: Rescue) -> WorkerReport:
         match rescue:
             case Rescue.UNDO:
                 try:

@@ -150,15 +150,15 @@ def _has_ended(worker: Worker, world: World) -> bool:
 def _within_budget(world: World, outdated: list[Worker]) -> list[Worker]:
     """Return the workers with traffic whose pods may be replaced now."""
     serving = [w for w in outdated if w.takes_traffic]
-    limit, out = budget.max_unavailable(world.fleet.spec), sum(map(_is_unavailable, world.desired))
+    limit, out = budget.max_unavailable(world.fleet.spec), sum(map(_counts_for_pods, world.desired))
     # A worker that has been silent for long counts already: replacing it costs nothing.
     silent = [w for w in serving if w.silence is not None and may_be_changing(w)]
     lost = silent[: budget.left(limit, out - len(silent))]
-    available = [w for w in serving if not _is_unavailable(w)]
+    available = [w for w in serving if not _counts_for_pods(w)]
     return [*lost, *available[: budget.left(limit, out)]]
 
 
-def _is_unavailable(worker: Worker) -> bool:
+def _counts_for_pods(worker: Worker) -> bool:
     """Return whether a worker counts for the budget of pods.
 
     Unlike for a batch of weights, every worker without traffic counts: if the first pods of a

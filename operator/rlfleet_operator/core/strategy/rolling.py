@@ -130,7 +130,7 @@ def _batch(
     world: World, rollout: Rollout, serving: Sequence[tuple[Worker, str]]
 ) -> list[WeightsCommand]:
     """Return the next batch of serving workers, as large as the budget allows."""
-    out = sum(_is_out(w, world, rollout) for w in world.exceptional)
+    out = sum(_counts_for_batch(w, world, rollout) for w in world.exceptional)
     limit = budget.max_unavailable(world.fleet.spec)
     # A worker that failed to pause before comes last, so that it does not delay the others.
     due = sorted(
@@ -145,7 +145,7 @@ def _batch(
     return [*first, *rest[: budget.left(limit, max(out, out - idle + len(first)))]]
 
 
-def _is_out(worker: Worker, world: World, rollout: Rollout) -> bool:
+def _counts_for_batch(worker: Worker, world: World, rollout: Rollout) -> bool:
     """Return whether a worker is or may be out of service, and is expected back."""
     if may_be_changing(worker) or is_being_replaced(worker, world):
         return True
