@@ -198,12 +198,19 @@ class Health:
     def __init__(self) -> None:
         """Start alive, but not ready."""
         self._beat = time.monotonic()
-        self.is_ready = False
-        """Whether the process watches pods and fleets; a standby is ready too."""
+        self.is_listed = False
+        """Whether the process watches pods and fleets."""
+        self.obstacle: str | None = None
+        """Why the process cannot lead until a user acts; None if it may."""
 
     def beat(self) -> None:
         """Record that the event loop runs."""
         self._beat = time.monotonic()
+
+    @property
+    def lacks(self) -> str | None:
+        """Why the process is not ready; None if it is, also as a standby."""
+        return self.obstacle if self.is_listed else "fleets or pods not listed"
 
     @property
     def age_s(self) -> float:
@@ -234,8 +241,9 @@ def serve(port: int, health: Health) -> int:
                 text = f"event loop ran {health.age_s:.1f} s ago (limit {_STALE_S:.0f} s)\n"
                 self._probe(text, is_well=health.age_s < _STALE_S)
             elif self.path == "/readyz":
-                text = "ready\n" if health.is_ready else "not ready: fleets or pods not listed\n"
-                self._probe(text, is_well=health.is_ready)
+                lacks = health.lacks
+                text = "ready\n" if lacks is None else f"not ready: {lacks}\n"
+                self._probe(text, is_well=lacks is None)
             else:
                 self._answer(404, "text/plain", b"not found; use /metrics, /healthz or /readyz\n")
 

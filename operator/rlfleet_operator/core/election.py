@@ -71,7 +71,7 @@ class Candidate:
             record=record,
             is_fresh=True,
             since=self.since if is_same else now,
-            was_held=record is None and (self.was_held or self._is_held_by_another()),
+            was_held=record is None and (self.was_held or self.is_held_by_another),
             looked_at=now,
         )
 
@@ -79,22 +79,24 @@ class Candidate:
         """Return the candidate after its own write succeeded."""
         return replace(self.saw(record, now), renewed_at=sent_at)
 
-    def failed(self, now: float, pace: LeaseTimings = PACE) -> "Candidate":
-        """Return the candidate after a failed call: it must read the Lease again."""
-        return replace(self, is_fresh=False, not_before=now + pace.retry_s)
+    def failed(self, now: float, rest_s: float = PACE.retry_s) -> "Candidate":
+        """Return the candidate after a failed call: it must rest, then read the Lease again."""
+        return replace(self, is_fresh=False, not_before=now + rest_s)
 
     def resigned(self) -> "Candidate":
         """Return the candidate without leadership."""
         return replace(self, renewed_at=None)
 
-    def _is_held_by_another(self) -> bool:
+    @property
+    def is_held_by_another(self) -> bool:
+        """Whether another process held the Lease when it was read last."""
         return self.record is not None and self.record.holder not in {"", self.me}
 
     def free_at(self, pace: LeaseTimings) -> float:
         """Return when the candidate may take the Lease that it read."""
         if self.record is None:
             return self.since + pace.lease_s if self.was_held else self.since
-        if not self._is_held_by_another():
+        if not self.is_held_by_another:
             return self.since
         return self.since + max(pace.lease_s, self.record.lease_s)
 

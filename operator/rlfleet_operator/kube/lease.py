@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Protocol, assert_never
 
 from rlfleet_operator.core import election
+from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.election import (
     PACE,
     Candidate,
@@ -24,8 +25,10 @@ from rlfleet_operator.core.election import (
     Wait,
     WriteLease,
 )
-from rlfleet_operator.errors import Missing, NotLeading, OperatorError
+from rlfleet_operator.errors import Forbidden, Missing, NotLeading, OperatorError, Refused
 from rlfleet_operator.kube.client import Json, KubeClient, object_path
+from rlfleet_operator.kube.pod_cache import REFUSALS
+from rlfleet_operator.metrics import Health
 
 _log = logging.getLogger(__name__)
 _CALL_S = 3.0
@@ -33,6 +36,10 @@ _FAREWELL_S = 2.0
 """The timeout for releasing the Lease, which expires anyway."""
 _RIVALRY_S = 3 * PACE.lease_s
 """Two later drivers within this time are no restored backup but an operator with its own Lease."""
+_REFUSED = Backoff(PACE.retry_s, 15.0)
+"""Pauses of a candidate whose calls the API server refuses."""
+_GRANT = "grant this ServiceAccount get, create and update of leases in that namespace"
+_CHECK = "check RLFLEET_LEASE_NAMESPACE and RLFLEET_LEASE_NAME"
 
 Clock = Callable[[], float]
 
@@ -77,8 +84,11 @@ class Election(Protocol):
     async def win(self) -> LeaseTerm:
         """Wait until this process leads."""
 
-    async def hold(self, term: LeaseTerm) -> None:
-        """Return when the term is over."""
+    async def hold(self, term: LeaseTerm) -> str | None:
+        """Wait until the term is over.
+
+        Returns what to do if another operator, which this election does not know, ended it.
+        """
 
     async def release(self) -> None:
         """Let another process lead at once; no term may be used afterwards."""
@@ -91,11 +101,10 @@ class Unopposed:
         """Lead at once."""
         return LeaseTerm()
 
-    async def hold(self, term: LeaseTerm) -> None:
-        """Lead until a higher epoch proves another process, then wait as long as a Lease lasts."""
+    async def hold(self, term: LeaseTerm) -> str:
+        """Lead until a higher epoch proves another process."""
         await term.over.wait()
-        _log.error("Another operator drives the same fleets; set RLFLEET_LEASE_NAME in both")
-        await asyncio.sleep(PACE.lease_s)
+        return "set RLFLEET_LEASE_NAME in both"
 
     async def release(self) -> None:
         """Do nothing: no other process waits."""
@@ -104,48 +113,45 @@ class Unopposed:
 class LeaseElection:
     """A candidate for a Lease."""
 
-    def __init__(self, kube: KubeClient, namespace: str, name: str) -> None:
-        """Compete for this Lease; ``kube`` is used here only, so that no renewal queues."""
+    def __init__(self, kube: KubeClient, namespace: str, name: str, health: Health) -> None:
+        """Compete for this Lease; ``kube`` is used here only, so that no renewal queues.
+
+        ``health`` shows why this process cannot lead.
+        """
         self._kube, self._namespace, self._name = kube, namespace, name
+        self._health = health
         self._raw: Json | None = None
         self._seen = Candidate(f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
         self._outdone_at = -math.inf
-        self._has_rival = False
+        self._refusals = 0
 
     async def win(self) -> LeaseTerm:
         """Wait until this process leads."""
-        if self._has_rival:
-            self._has_rival = False
-            # Without it each ends the other's term within milliseconds.
-            await asyncio.sleep(PACE.lease_s)
         _log.info("Waiting for the Lease", extra={"lease": self._name, "identity": self._seen.me})
         while self._seen.renewed_at is None:
             await self._step()
         _log.info("Acquired the Lease", extra={"lease": self._name, "identity": self._seen.me})
         return LeaseTerm(election.may_send_until(self._seen.renewed_at))
 
-    async def hold(self, term: LeaseTerm) -> None:
+    async def hold(self, term: LeaseTerm) -> str | None:
         """Renew the Lease until the term is over."""
         while self._seen.renewed_at is not None and not term.over.is_set():
             term.extend(election.may_send_until(self._seen.renewed_at))
             await self._step(term)
         term.end()
-        self._note_rival(clock())
+        has_rival = self._is_outdone_again(clock())
         self._seen = self._seen.resigned()
         _log.warning("Lost the Lease", extra={"lease": self._name, "identity": self._seen.me})
+        return "remove one of the two" if has_rival else None
 
-    def _note_rival(self, now: float) -> None:
-        """Take a second later driver in a valid term as another operator's."""
+    def _is_outdone_again(self, now: float) -> bool:
+        """Return whether a valid term was ended by a later driver, soon after another one."""
         held_at = self._seen.renewed_at
         if held_at is None or now >= election.may_send_until(held_at):
-            return
-        self._has_rival = now - self._outdone_at < _RIVALRY_S
+            return False
+        is_again = now - self._outdone_at < _RIVALRY_S
         self._outdone_at = now
-        if self._has_rival:
-            _log.error(
-                "Another operator drives the same fleets by another Lease; remove one of the two",
-                extra={"lease": self._name, "identity": self._seen.me},
-            )
+        return is_again
 
     async def release(self) -> None:
         """Release the Lease if this process holds it, even if it does not know that."""
@@ -188,9 +194,25 @@ class LeaseElection:
             async with asyncio.timeout(limit_s):
                 await call()
         except (OperatorError, TimeoutError) as error:
-            extra = {"lease": self._name, "error": str(error) or type(error).__name__}
+            self._seen = self._seen.failed(clock(), self._note_failure(error))
+
+    def _note_failure(self, error: Exception) -> float:
+        """Record why a call failed; return the seconds until the next."""
+        extra = {"lease": self._name, "error": str(error) or type(error).__name__}
+        if not isinstance(error, Refused) or self._seen.renewed_at is not None:
             _log.info("Failed to read or renew the Lease", extra=extra)
-            self._seen = self._seen.failed(clock())
+            return PACE.retry_s
+        self._refusals += 1
+        way_out = _GRANT if isinstance(error, Forbidden) else _CHECK
+        obstacle = f"Lease {self._namespace}/{self._name}: {error}; {way_out}"
+        if self._refusals >= REFUSALS and obstacle != self._health.obstacle:
+            self._health.obstacle = obstacle
+            extra |= {"namespace": self._namespace, "action": way_out}
+            _log.error("Cannot lead, the API server refuses the Lease", extra=extra)
+        return _REFUSED.pause_s(self._refusals)
+
+    def _allow(self) -> None:
+        self._refusals, self._health.obstacle = 0, None
 
     async def _look(self) -> None:
         try:
@@ -198,6 +220,8 @@ class LeaseElection:
         except Missing:
             self._raw = None
         self._seen = self._seen.saw(_record(self._raw), clock())
+        if self._seen.is_held_by_another:
+            self._allow()  # Whether it may write shows only once the Lease is free.
 
     async def _hold(self) -> None:
         sent_at = clock()
@@ -210,6 +234,7 @@ class LeaseElection:
         record = _record(raw)
         if record is not None:
             self._seen = self._seen.wrote(record, sent_at, clock())
+            self._allow()
 
 
 async def _sleep(seconds: float, term: LeaseTerm | None) -> None:

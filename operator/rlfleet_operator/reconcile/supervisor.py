@@ -16,6 +16,7 @@ from typing import Any
 
 from rlfleet_operator import metrics
 from rlfleet_operator.core.backoff import Backoff
+from rlfleet_operator.core.election import PACE
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
@@ -90,13 +91,13 @@ class Supervisor:
             self._pods_changed,
             self._settings.watch_silence_seconds,
         )
-        self._election = await _election(self._settings)
+        self._election = await _election(self._settings, self._health)
         watching, beating = asyncio.create_task(pods.run()), asyncio.create_task(self._beat())
         self._tasks = [watching, beating]
         await pods.synced.wait()
         # A trainer must not get 404 for a fleet that is not listed yet.
         await self._list()
-        self._health.is_ready = True
+        self._health.is_listed = True
         limit = asyncio.Semaphore(self._settings.sidecar_concurrency)
         services = SharedClients(kube, pods, self._settings, limit, LeaseTerm(), self.certificates)
         self._tasks.append(asyncio.create_task(self._lead(services)))
@@ -304,16 +305,20 @@ class Supervisor:
     async def _lead(self, services: SharedClients) -> None:
         """Repeat: win the election, drive all fleets until the term is over, end all drivers."""
         while True:
-            term = await self._election.win()
+            term, action = await self._election.win(), None
             kube = services.kube.under(term.demand)
             metrics.LEADER.set(1)
             try:
                 self.drive_under(replace(services, kube=kube, term=term))
-                await self._election.hold(term)
+                action = await self._election.hold(term)
             finally:
                 term.end()
                 metrics.LEADER.set(0)
                 await self.end_drivers()
+            if action is not None:
+                _log.error("Another operator drives the same fleets", extra={"action": action})
+                # Without it each ends the other's term within milliseconds.
+                await asyncio.sleep(PACE.lease_s)
 
     def drive_under(self, services: SharedClients) -> None:
         """Drive all fleets with these services until ``end_drivers``."""
@@ -391,7 +396,8 @@ def _spec_key(raw: Json) -> tuple[str, int]:
     return raw["metadata"]["uid"], int(raw["metadata"]["generation"])
 
 
-async def _election(settings: OperatorSettings) -> Election:
+async def _election(settings: OperatorSettings, health: metrics.Health) -> Election:
     if not settings.lease_name:
         return Unopposed()
-    return LeaseElection(await KubeClient.connect(), settings.lease_namespace, settings.lease_name)
+    kube = await KubeClient.connect()
+    return LeaseElection(kube, settings.lease_namespace, settings.lease_name, health)
