@@ -63,6 +63,7 @@ class Behaviour:
     loses_rank_in_reload: bool = False
     """A rank dies: every later call of ranks fails, and the engine ends seconds later."""
     resume_hangs: bool = False
+    resume_fails: bool = False
     resume_answers_s: float = 0
     """How long after it runs again it answers: vLLM's core may do so after its first pass."""
     nan_logprobs: bool = False

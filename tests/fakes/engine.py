@@ -331,6 +331,9 @@ class FakeEngine:
         if self.behaviour.resume_hangs:
             await asyncio.Event().wait()
         await self._hang()
+        if self.behaviour.resume_fails:
+            await send_json(send, 500, {"error": "Failed to resume generation: a lie"})
+            return
         self.paused = None
         self._running.set()
         await asyncio.sleep(self.behaviour.resume_answers_s)

@@ -348,6 +348,12 @@ def expired(worker: Local) -> Local:
     return _led(worker, way)
 
 
+def is_given_up(worker: Local) -> bool:
+    """Return whether a failed pause could not be undone, and no driver's command will do it."""
+    is_resumable = worker.state.proved is not None
+    return worker.state.stage is Stage.PAUSED and worker.failure is not None and not is_resumable
+
+
 def _led(worker: Local, way: Rescue) -> Local:
     return worker._replace(running=Running(Command(RESCUE, "", way), (way,)))
 

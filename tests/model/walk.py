@@ -426,7 +426,8 @@ class Walk:
         is_changed = False
         for place in self.alive:
             before = place.worker
-            after = before if is_led else sidecar.expired(before)
+            is_kept = is_led and not sidecar.is_given_up(before)
+            after = before if is_kept else sidecar.expired(before)
             place.worker = sidecar.waited(before) if after is before else after
             is_changed |= place.worker != before
         return is_changed

@@ -319,8 +319,11 @@ class Executor:
         self._journal.failed(error.problem(), has_exited=has_exited)
         is_undoable = not isinstance(command, VerifyRequest | ResumeRequest)
         if is_undoable and self._journal.state.stage is Stage.PAUSED:
-            with suppress(SidecarError):
+            try:
                 await self._steps.undo()
+            except SidecarError:
+                # No command may follow: a driver sends none to a worker that has proved nothing.
+                self._leadership.give_up()
         await self._end_if_hung()
         with suppress(TimeoutError):
             self._steps.observe(await self._steps.look())

@@ -85,6 +85,10 @@ class ChangeTTL:
         if lead is not None and lead.epoch is not None and self._deadline is not None:
             self.renew()
 
+    def give_up(self) -> None:
+        """Have the sidecar end the change now, whatever heartbeats come."""
+        self._journal.led(None)
+
     def postpone(self) -> None:
         """Try to end the change again a little later."""
         self._deadline = time.monotonic() + _AGAIN_S

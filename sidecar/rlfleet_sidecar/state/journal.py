@@ -146,7 +146,7 @@ class Journal:
         """Record a command's answer."""
         self._note(self.seen.answering(fence, answer), is_ahead=False)
 
-    def led(self, lead: ChangeOwner) -> None:
+    def led(self, lead: ChangeOwner | None) -> None:
         """Record the change's driver and deadline."""
         self.lead = lead
         self._write()

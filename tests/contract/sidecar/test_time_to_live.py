@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -182,6 +183,26 @@ async def test_a_heartbeat_does_not_keep_what_a_caller_without_epochs_began(
     await lead(subject, Stage.PAUSED)
 
     assert await beaten_s(subject) < TTL_S + LATE_S
+
+
+@pytest.mark.parametrize("stage", [Stage.CLOSED, Stage.OPEN])
+async def test_a_heartbeat_does_not_keep_a_failed_pause_that_could_not_be_undone(
+    fake: Worker, subject: Subject, stage: Stage
+) -> None:
+    if stage is Stage.OPEN:
+        await subject.serve(subject.versions.first)
+    await settled(fake, lambda report: report.stage is stage)
+    honest = fake.engine.behaviour
+    fake.engine.behaviour = replace(honest, pause_fails=True, resume_fails=True)
+    fields = {"ttl_s": 600, "operation": "led", "fence": FENCE | {"epoch": EPOCH, "sequence": 1}}
+    await subject.refused(Code.PAUSE_FAILED, paths.PAUSE_PATH, subject.versions.second, **fields)
+    assert (await beat(subject, EPOCH)).stage is Stage.PAUSED
+
+    fake.engine.behaviour = honest
+    await beaten_s(subject)
+
+    assert (await subject.report()).stage is stage
+    assert fake.engine.paused is None
 
 
 async def beaten_s(subject: Subject) -> float:
