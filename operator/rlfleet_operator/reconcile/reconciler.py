@@ -48,9 +48,9 @@ from rlfleet_operator.reconcile import object_errors
 from rlfleet_operator.reconcile.event_poster import EventPoster
 from rlfleet_operator.reconcile.owned_objects import INTERVAL_S, OwnedObjects
 from rlfleet_operator.reconcile.pace import Pace
-from rlfleet_operator.reconcile.pause_end import PauseEnd
 from rlfleet_operator.reconcile.pod_backoff import PodBackoff
 from rlfleet_operator.reconcile.pod_writer import PodWriter
+from rlfleet_operator.reconcile.recorded_times import RecordedTimes
 from rlfleet_operator.reconcile.shared_clients import SharedClients
 from rlfleet_operator.reconcile.status_writer import StatusWriter, write_status
 from rlfleet_operator.workers.pool import WorkerPool
@@ -95,7 +95,7 @@ class Reconciler:
         self._refusal_due = 0.0  # When an Event may report a refusal again, monotonic.
         self._acquainted_by = time.monotonic() + _ACQUAINT_S
         self._replacements, self._wall = PodBackoff(), WallClock()
-        self._pause_end = PauseEnd(self._wall)
+        self._times = RecordedTimes(self._wall)
         self._announcements = EventPoster(services.kube)
         self._status_size = size_limit.LIMIT
         self._tally, self._pace = Tally(), Pace()
@@ -231,7 +231,7 @@ class Reconciler:
             self.deliver(await self._services.kube.get(fleet_path(*self.key)))
             self._is_outrun = False
         known, raw = self._fleet(), self._raw
-        fleet = self._pause_end.dated(known)
+        fleet = self._times.dated(known)
         if fleet.deleting:
             # Another controller's finalizer may keep it for long: send no heartbeat until then.
             await self._contacts.close()
