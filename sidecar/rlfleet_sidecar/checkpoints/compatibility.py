@@ -2,7 +2,8 @@
 
 vLLM boots only if each parameter got a tensor, but reloads with a mere warning if some did not.
 So a version must hold each tensor that the boot read (state/required_tensors.py), under the same
-name; then it covers the same parameters. It may hold the other tensors of the base model's files.
+name; then it covers the same parameters. It may hold the other tensors of the base model's files,
+and tables of rotations, which an engine computes.
 Shapes must be equal. Dtypes may differ only among the three floating types, which vLLM casts
 to the serving dtype when it copies: a trainer may keep float32 where the Hub has bfloat16.
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames
 from rlfleet_sidecar.checkpoints import fused_experts
-from rlfleet_sidecar.state.required_tensors import HEAD, RequiredTensors
+from rlfleet_sidecar.state.required_tensors import HEAD, ROTARY, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _WANTS_PLAIN = tuple(f", expected {dtype}" for dtype in sorted(_CAST))
@@ -77,7 +78,7 @@ def differences(
         found = _under_base_names(model, found, needs.renames)
     known = _with_heads(model, found) if needs.tied else model
     missing = sorted(model.keys() - found.keys() - set(needs.optional))
-    unknown = sorted(found.keys() - known.keys())
+    unknown = sorted(name for name in found.keys() - known.keys() if not ROTARY.search(name))
     wrong = [
         difference
         for name in sorted(found.keys() & known.keys())

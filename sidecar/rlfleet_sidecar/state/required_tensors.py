@@ -16,9 +16,9 @@ from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Experts, Renames, unpacked
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
-_IGNORED = re.compile(
-    r"(^|\.)mtp[._]|(^|[._])nextn|rotary_(pos_)?emb\.(inv_freq|cos_cached|sin_cached)$"
-)  # fmt: skip
+ROTARY = re.compile(r"rotary_(pos_)?emb\.(inv_freq|cos_cached|sin_cached)$")
+"""Tables that a model computes from its config; older releases of transformers saved them."""
+_IGNORED = re.compile(rf"(^|\.)mtp[._]|(^|[._])nextn|{ROTARY.pattern}")
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 
 

@@ -79,6 +79,24 @@ def test_what_no_file_of_the_base_lists_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "table",
+    [
+        "model.layers.0.self_attn.rotary_emb.inv_freq",
+        "gpt_neox.layers.0.attention.rotary_emb.inv_freq",
+        "transformer.rotary_pos_emb.inv_freq",
+        "model.layers.0.self_attn.rotary_emb.cos_cached",
+    ],
+)
+def test_a_version_may_hold_tables_of_rotations_that_the_base_lacks(table: str) -> None:
+    """Older releases of transformers saved them, and every engine computes its own."""
+    found = needs(reported_by("boot", ["a"], [rank("a")]))
+
+    assert differences(tensors("a"), tensors("a", table), found) is None
+    other = table.replace("rotary", "other")
+    assert str(differences(tensors("a"), tensors("a", other), found)).startswith("1 unknown")
+
+
+@pytest.mark.parametrize(
     ("ignored", "config"),
     [
         ("mtp.fc.weight", {}),
