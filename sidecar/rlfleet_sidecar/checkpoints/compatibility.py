@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames
 from rlfleet_sidecar.checkpoints import fused_experts
-from rlfleet_sidecar.state.required_tensors import HEAD, ROTARY, RequiredTensors
+from rlfleet_sidecar.state.required_tensors import HEAD, IGNORED, ROTARY, RequiredTensors
 
 _CAST = frozenset({"BF16", "F16", "F32"})
 _WANTS_PLAIN = tuple(f", expected {dtype}" for dtype in sorted(_CAST))
@@ -216,7 +216,10 @@ def untied(tensors: Mapping[str, Tensor]) -> tuple[str, str] | None:
 
 
 def _embeddings(tensors: Mapping[str, Tensor]) -> Tensor | None:
-    return next((one for name, one in tensors.items() if name.endswith(_EMBEDDINGS)), None)
+    """Return the model's embeddings, not those of a drafter, which lie in a layer or in ``mtp``."""
+    found = (one for name, one in tensors.items() if name.endswith(_EMBEDDINGS))
+    by_depth = sorted(found, key=lambda one: one.name.count("."))
+    return next((one for one in by_depth if not IGNORED.search(one.name)), None)
 
 
 def _difference(model: Tensor, found: Tensor) -> str | None:

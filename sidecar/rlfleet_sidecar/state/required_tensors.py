@@ -18,7 +18,7 @@ from rlfleet_contract.engine.tensor_names import Experts, Renames, unpacked
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 ROTARY = re.compile(r"rotary_(pos_)?emb\.(inv_freq|cos_cached|sin_cached)$")
 """Tables that a model computes from its config; older releases of transformers saved them."""
-_IGNORED = re.compile(rf"(^|\.)mtp[._]|(^|[._])nextn|{ROTARY.pattern}")
+IGNORED = re.compile(rf"(^|\.)mtp[._]|(^|[._])nextn|{ROTARY.pattern}")
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 
 
@@ -79,7 +79,7 @@ def drafters(tensors: Mapping[str, Tensor], config: Mapping[str, object]) -> fro
     The model checks a drafter's proposals, so its weights change no answer.
     """
     layers = _stated(config, "num_hidden_layers")
-    return frozenset(n for n in tensors if _IGNORED.search(n) or _is_beyond(n, layers))
+    return frozenset(n for n in tensors if IGNORED.search(n) or _is_beyond(n, layers))
 
 
 def _heads(names: Iterable[str], *, tied: bool) -> set[str]:

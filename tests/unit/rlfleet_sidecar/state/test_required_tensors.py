@@ -5,7 +5,7 @@ import pytest
 from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.safetensors import Tensor
 from rlfleet_contract.engine.tensor_names import Renames, packed, unpacked
-from rlfleet_sidecar.checkpoints.compatibility import differences, vocabulary
+from rlfleet_sidecar.checkpoints.compatibility import differences, untied, vocabulary
 from rlfleet_sidecar.state.required_tensors import RequiredTensors, assumed, reported_by
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -60,6 +60,17 @@ def test_a_tied_head_may_be_listed_or_not(head: str) -> None:
     assert differences(both, bare, listed) is None
     other = {**both, head: Tensor(head, "BF16", (4, 8), 0, 64)}
     assert "shape [4, 8], expected [8, 4]" in (differences(bare, other, tied) or "")
+
+
+@pytest.mark.parametrize(
+    "drafter", ["model.layers.2.embed_tokens.weight", "mtp.embed_tokens.weight"]
+)
+@pytest.mark.parametrize("own", [EMBEDDINGS, "model.language_model.embed_tokens.weight"])
+def test_a_tied_head_is_compared_with_the_model_s_embeddings_not_a_drafter_s(
+    own: str, drafter: str
+) -> None:
+    """In shards a drafter's tensors may come first."""
+    assert untied(tensors(drafter, own, HEAD)) == (HEAD, own)
 
 
 def test_a_head_of_its_own_is_demanded_whatever_the_config_says() -> None:
