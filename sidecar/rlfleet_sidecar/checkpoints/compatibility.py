@@ -78,7 +78,7 @@ def differences(
         found = _under_base_names(model, found, needs.renames)
     known = _with_heads(model, found) if needs.tied else model
     missing = sorted(model.keys() - found.keys() - set(needs.optional))
-    unknown = sorted(name for name in found.keys() - known.keys() if not ROTARY.search(name))
+    unknown = _unknown(found, known)
     wrong = [
         difference
         for name in sorted(found.keys() & known.keys())
@@ -95,6 +95,10 @@ def differences(
     as_saved = _SCHEME if _is_quantised(model) else _AS_SAVED
     way_out = _way_out(missing, unknown, wrong, as_saved, is_other_name=is_other_name)
     return "; ".join(filter(None, (why, way_out))) or None
+
+
+def _unknown(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> list[str]:
+    return sorted(name for name in found.keys() - known.keys() if not ROTARY.search(name))
 
 
 def _has_tied_head(missing: list[str], found: Mapping[str, Tensor], needs: RequiredTensors) -> bool:
