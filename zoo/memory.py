@@ -58,7 +58,7 @@ class _Spoiling:
     def __init__(self, load: Load) -> None:
         self.load = load
         self.spoilt: str | None = None
-        """A parameter with its tensor's name and shape; None if the model has none."""
+        """A parameter that is its tensor, unchanged; None if the model has none."""
 
     def __call__(
         self, worker: Any, tensors: Iterable[tuple[str, Any]], zeroed: ZeroedMemory
@@ -67,8 +67,9 @@ class _Spoiling:
         seen: dict[str, Any] = {}
         self.load(worker, _noted(tensors, seen), zeroed)
         named = dict(_named(worker))
-        for name, shape in seen.items():
-            if name in named and named[name].shape == shape:
+        for name, tensor in seen.items():
+            # Others a model scales or normalises: what their values must be, no proof can say.
+            if name in named and _is_same(named[name], tensor):
                 named[name].data.view(-1)[0] += 1
                 self.spoilt = name
                 return
@@ -76,8 +77,13 @@ class _Spoiling:
 
 def _noted(tensors: Iterable[tuple[str, Any]], seen: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, tensor in tensors:
-        seen[name] = tensor.shape
+        seen[name] = tensor.clone()
         yield name, tensor
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    is_alike = (one.dtype, one.shape) == (other.dtype, other.shape)
+    return is_alike and bool((one == other.to(one.device)).all())
 
 
 def _sums(model: Any) -> dict[str, int]:
