@@ -18,9 +18,8 @@ from rlfleet_operator import metrics
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.election import PACE
 from rlfleet_operator.core.model.worker_pod import Pod
-from rlfleet_operator.crd.fleet_spec import API_VERSION, GROUP, PLURAL
 from rlfleet_operator.errors import Forbidden, Missing, OperatorError
-from rlfleet_operator.kube import apply
+from rlfleet_operator.kube import apply, discovery
 from rlfleet_operator.kube.client import (
     METADATA_ONLY,
     Json,
@@ -104,22 +103,8 @@ class Supervisor:
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 
     async def discovered(self) -> None:
-        """Return once the API server's discovery names fleets.
-
-        kopf reads it once, at its start, and watches nothing that it does not name then. The API
-        server serves a resource slightly before.
-        """
-        while True:
-            try:
-                groups = (await self.kube.get("/apis"))["groups"]
-                served = (await self.kube.get(f"/apis/{GROUP}/{API_VERSION}"))["resources"]
-            except OperatorError as error:
-                _log.warning("Failed to discover fleets", extra={"error": str(error)})
-            else:
-                is_named = any(group["name"] == GROUP for group in groups)
-                if is_named and any(resource["name"] == PLURAL for resource in served):
-                    return
-            await asyncio.sleep(_BEAT_S)
+        """Return once kopf would find fleets."""
+        await discovery.fleets_named(self.kube)
 
     async def credentials(self) -> KubeCredentials:
         """Return the credentials that kopf connects with."""

@@ -120,7 +120,7 @@ SHOWN: list[Defect] = [
         E,
         "Stalled",
         "ObjectRefused",
-        "per Pod` is of a LimitRange (`kubectl describe limits`)",
+        "is of a LimitRange (`kubectl describe limits`)",
     ),
     (
         "requests that wait",
