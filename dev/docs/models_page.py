@@ -54,6 +54,7 @@ _AS_ON_A_GPU = """
 kernels read the model's own tensors, and vLLM reloads layer by layer (zoo/like_gpu.py).
 No parameter may move, because CUDA graphs hold addresses.
 Every digest of memory must be the one that a GPU computes.
+llama-int8 fails only here: a CPU's kernel keeps addresses of scales, which this reload frees.
 
 """
 _COLUMNS = ("model", "kind", "architecture", "own names", "kinds", "H100")
@@ -106,7 +107,9 @@ def _section(head: str, rows: list[dict[str, Any]], every: list[str]) -> list[st
 def _names(passed: list[dict[str, Any]], every: list[str]) -> str:
     """Return the models that passed; those of the table have a column for a GPU."""
     if all(row["device"] == "cpu" for row in passed):
-        return f": {', '.join(row['model'] for row in passed)}"
+        names = {row["model"] for row in passed}
+        left = [model for model in every if model not in names]
+        return f": those of the table{', but ' + ', '.join(left) if left else ''}"
     others = [row["model"] for row in passed if row["model"] not in every]
     return f", as the column H100 has them; also {', '.join(others)}" if others else ""
 

@@ -7,8 +7,8 @@ import pytest
 from dev import target, zoo
 from dev.shell import Shell
 
-THREE = ("llama-tied", "gpt-oss", "qwen3-moe")
-"""A tied head; copies past the loaders; experts."""
+PLAIN = ("llama-tied", "gpt-oss", "qwen3-moe", "qwen3-moe-tp2")
+"""A tied head; copies past the loaders; experts, also on two ranks, which are new processes."""
 QUANTISED = ("llama-fp8-online", "llama-fp8-blocks")
 """By vLLM while it loads; by a trainer. Their memory is not read back."""
 TEXT_ONLY = "deepseek-ocr"
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, Any]]:
     shell = Shell(target.kubeconfig(), f"{zoo.NAMESPACE}-like-gpu", is_quiet=True)
-    names = [*THREE, *QUANTISED, TEXT_ONLY]
+    names = [*PLAIN, *QUANTISED, TEXT_ONLY]
     return {row["model"]: row for row in zoo.examine(shell, names, "--like-gpu")}
 
 
-@pytest.mark.parametrize("name", THREE)
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_model_takes_up_a_step_by_the_reload_of_a_gpu(
     rows: dict[str, dict[str, Any]], name: str
 ) -> None:
