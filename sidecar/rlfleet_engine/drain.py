@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from rlfleet_contract import paths
+from rlfleet_engine import processes
 
 _WITHDRAWN_S = 2.0
 _POLL_S = 0.25
 _ANSWER_S = 2.0
-_ENGINE = 1
-"""The engine's process in its container."""
-_PARENT_AFTER_NAME = 1
 _TERMINATION_LOG = Path("/dev/termination-log")
 _WHY = "ended before it served: its pod was deleted, or its startup probe failed"
 _State = dict[str, Any]
@@ -84,7 +82,7 @@ def end_start(
     host: str,
     port: int,
     seconds: float,
-    engine: int = _ENGINE,
+    engine: int = processes.ENGINE,
     termination_log: Path = _TERMINATION_LOG,
 ) -> None:
     """Kill what the engine started, for at most ``seconds``, until it ends or serves.
@@ -93,7 +91,7 @@ def end_start(
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and _is_starting(host, port, engine):
-        for process in _children(engine):
+        for process in processes.children(engine):
             _explain(termination_log)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -104,7 +102,7 @@ def _is_starting(host: str, port: int, engine: int) -> bool:
     """Return whether the process runs vLLM, and no server listens yet."""
     try:
         # Outside a worker's container process 1 is another program.
-        if b"vllm" not in Path(f"/proc/{engine}/cmdline").read_bytes():
+        if b"vllm" not in processes.command(engine):
             return False
         socket.create_connection((host, port), timeout=_ANSWER_S).close()
     except ConnectionRefusedError:
@@ -112,16 +110,6 @@ def _is_starting(host: str, port: int, engine: int) -> bool:
     except OSError:
         return False
     return False
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            after_name = stat.read_text().rpartition(")")[2].split()
-            if int(after_name[_PARENT_AFTER_NAME]) == parent:
-                found.append(int(stat.parent.name))
-    return found
 
 
 def _explain(file: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rlfleet_engine.gate.deadline import Deadline
-from rlfleet_engine.settings import started
+from rlfleet_engine.processes import started
 
 _MAGIC: Final = b"rlfgate4"
 _BOOT_BYTES: Final = 64

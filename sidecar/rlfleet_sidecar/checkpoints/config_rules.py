@@ -259,7 +259,7 @@ def _is_of_tool(key: str, value: object) -> bool:
 
     AWQ calls its layout ``version`` ("gemm"), others the tool's release ("0.19.0").
     """
-    return key in _TOOL | _LEFT_PLAIN or (key == "version" and str(value)[:1].isdigit())
+    return key in _TOOL or key in _LEFT_PLAIN or (key == "version" and str(value)[:1].isdigit())
 
 
 def _shown(value: object) -> str:
