@@ -26,7 +26,7 @@ _SHARE = 0.05
 _CACHE = 2**28
 _DIGITS = 5
 _EXTENSION = "rlfleet_engine.worker.ReloadExtension"
-_LIKE_GPU = "zoo.like_gpu_ranks.Extension"
+_LIKE_GPU = "zoo.like_gpu.Extension"
 M = TypeVar("M", bound=BaseModel)
 
 

@@ -3,6 +3,9 @@
 Kernels on a GPU read the model's own tensors, whose addresses CUDA graphs hold. So nothing may be
 packed, and a reload goes layer by layer (rlfleet_engine/vllm/reload/layerwise.py). Kernels, streams
 and graphs of a GPU are not tested by this, nor its quantised layouts.
+
+vLLM may start ranks as new processes. It imports the worker extension in each before it makes the
+model, so that importing this changes vLLM there.
 """
 
 from typing import Any
@@ -12,10 +15,14 @@ from vllm.model_executor.layers import utils
 from vllm.model_executor.layers.fused_moe.experts import cpu_moe
 
 from rlfleet_engine.vllm.reload import load
+from rlfleet_engine.worker import ReloadExtension
 
 
-def use() -> None:
-    """Do so for every engine of this process; once only."""
+class Extension(ReloadExtension):
+    """rlfleet's own worker extension, of ranks that treat weights as on a GPU."""
+
+
+def _use() -> None:
     utils.dispatch_cpu_unquantized_gemm = _read_plainly
     cpu_moe.CPUUnquantizedExperts.process_weights_after_loading = _pack_nothing
     cpu_moe.cpu_fused_moe = _Experts(cpu_moe.cpu_fused_moe)
@@ -44,3 +51,6 @@ class _Experts:
         isa = rest[5]
         packed = (cpu_moe.cpu_prepack_moe_weight(one, isa) for one in (w13, w2))
         self._kernel(output, states, *packed, *rest)
+
+
+_use()
