@@ -38,9 +38,6 @@ _TRIES = 3
 """How often a reload or a probe is sent while the engine answers 5xx."""
 _RETRY_S = 0.2
 _SHOWN = 300
-_OURS = frozenset(
-    {paths.GATE_PATH, paths.ENGINE_ADAPTERS_PATH, paths.EXIT_PATH, paths.LIVENESS_PATH}
-)
 _OURS_ALONE = {paths.PROBE_HEADER: "1"}
 """Marks the sidecar's request: it passes the gate and needs no key of vLLM's."""
 _A_LOAD = {paths.LOAD_HEADER: "1"}
@@ -200,7 +197,7 @@ class EngineClient:
     async def relayed(self, path: str) -> RelayedReply:
         """Return the answer of one of vLLM's routes, byte for byte."""
         try:
-            headers = {"accept-encoding": "identity", **_OURS_ALONE, **_headers(path)}
+            headers = {"accept-encoding": "identity", **_OURS_ALONE}
             reply = await self._client.get(path, headers=headers)
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
@@ -341,9 +338,8 @@ class EngineClient:
         return parsed
 
     async def _asked(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        headers = {**arguments.pop("headers", {}), **_headers(path)}
         try:
-            asked = self._client.request(method, path, headers=headers, **arguments)
+            asked = self._client.request(method, path, **arguments)
             reply = await self._reply(asked)
         except httpx.HTTPError as error:
             raise EngineLostError(f"{path}: {type(error).__name__} {error}") from error
@@ -375,15 +371,6 @@ class EngineClient:
         finally:
             waiting.cancel()
             await asyncio.wait({waiting})  # Nothing else closes its connection.
-
-
-def _headers(path: str) -> dict[str, str]:
-    """Return headers that give each call of vLLM's routes a connection of its own.
-
-    After an exception in a handler, vLLM returns 500 and closes the connection unannounced: the
-    next request on it would be lost. The extension's handlers do not raise.
-    """
-    return {} if path in _OURS else {"connection": "close"}
 
 
 def _results(answer: Mapping[str, object]) -> list[object]:

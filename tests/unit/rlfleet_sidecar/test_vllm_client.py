@@ -57,9 +57,8 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held.append(writer)
         head = await reader.readuntil(b"\r\n\r\n")
-        is_gate = head.startswith(b"GET /rlfleet/gate ")
-        if not is_gate:
-            await reader.readuntil(b"}")
+        is_gate = head.startswith(b"POST /rlfleet/gate ")
+        await reader.readuntil(b"}")
         status, body = (b"200 OK", GATE) if is_gate else (b"500 Internal Server Error", b"{}")
         writer.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
         await reader.read(1)
@@ -70,7 +69,7 @@ async def test_a_call_that_vllm_raised_in_takes_no_other_with_its_connection() -
         with pytest.raises(EngineError, match="returned 500"):
             await engine.transfer("/init_weight_transfer_engine", {}, is_load=False)
 
-        assert (await engine.gate()).is_open
+        assert (await engine.open_gate("b", None)).is_open
     server.close()
     for writer in held:
         writer.close()
