@@ -126,7 +126,7 @@ class Steps:
     async def flush(self, request: FlushRequest) -> None:
         """Reset the caches of the paused engine."""
         async with within(Code.FLUSH_FAILED, request.timeout_s):
-            await self._engine.flush()
+            await asyncio.gather(self._engine.flush(), self._engine.reset_encoder_cache())
         self._flushed = request.operation
 
     async def reload(self, request: ReloadRequest) -> None:
@@ -134,10 +134,7 @@ class Steps:
         checkpoint = await self.demand_present(request.version, request.timeout_s)
         before = self._journal.state.proof
         await self._empty_unsalted(request)
-        async with within(Code.PAUSE_FAILED, request.timeout_s):
-            if not await self._engine.is_paused():
-                raise EngineError("the engine is not paused although it should be; pause again")
-        await self.begin_load(request.operation, request.timeout_s, version=request.version)
+        await self.begin_load(request.operation, request.timeout_s, request.version)
         try:
             async with within(Code.RELOAD_FAILED, request.timeout_s, lost=Code.RELOAD_FAILED):
                 installed = await self._engine.reload(
@@ -165,16 +162,17 @@ class Steps:
             StageEvent.RELOADED, version=request.version, operation=request.operation
         )
 
-    async def begin_load(
-        self, operation: str, timeout_s: float, *, version: str | None = None
-    ) -> None:
-        """Record that the engine's weights are unknown from here on, at the gate first.
+    async def begin_load(self, operation: str, timeout_s: float, version: str | None) -> None:
+        """Record that the paused engine's weights are unknown from here on, at the gate first.
 
         ``version`` is the one that a command loads; a transfer has none yet.
         """
         async with within(Code.PAUSE_FAILED, timeout_s):
-            await self._engine.reset_encoder_cache()
-            await self._keeper.demand_closed(self._boot)
+            closed = self._keeper.demand_closed(self._boot)
+            if not (await asyncio.gather(self._engine.is_paused(), closed))[0]:
+                raise EngineError("the engine is not paused although it should be; pause again")
+            if self._flushed != operation:
+                await self._engine.reset_encoder_cache()
         self._journal.move(StageEvent.RELOADING, version=version, operation=operation)
 
     async def _empty_unsalted(self, request: ReloadRequest) -> None:
@@ -195,10 +193,9 @@ class Steps:
             ):
                 # Before the resume: frozen requests then continue with the new weights.
                 await self._engine.begin_trial(self._boot, request.version, self._keeper.ttl_s)
-                await self._engine.label(request.version)
                 # The engine has the probe already, so that no request delays it. The core may
                 # answer the resume only after its first pass.
-                await asyncio.gather(self._engine.resume(), self._admit())
+                await asyncio.gather(self._resume_as(request.version), self._admit())
                 proof = await self._prover.prove(
                     request.version, self._boot, request.expected, asking
                 )
@@ -213,6 +210,10 @@ class Steps:
             raise
         self._journal.move(StageEvent.PROVED, proof=proof, operation=request.operation, loads=loads)
         await self._keeper.keep(fallback(self._journal.state))
+
+    async def _resume_as(self, version: str) -> None:
+        await self._engine.label(version)
+        await self._engine.resume()
 
     async def _admit(self) -> None:
         """Let requests pass before the proof, if their replies can wait for it."""
@@ -299,12 +300,11 @@ class Steps:
         The kubelet's probe does not ask the core behind a closed gate.
         """
         try:
-            async with asyncio.timeout(_UNDO_S):
-                await self._engine.is_paused()
+            with suppress(EngineError, EngineLostError):
+                async with asyncio.timeout(_UNDO_S):
+                    await self._engine.is_paused()
         except TimeoutError:
             return True
-        except (EngineError, EngineLostError):
-            return False
         return False
 
     def forget_load(self) -> None:

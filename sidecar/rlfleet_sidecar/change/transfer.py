@@ -19,7 +19,7 @@ from rlfleet_sidecar.change.executor import Executor
 from rlfleet_sidecar.change.single_flight import FlightKey
 from rlfleet_sidecar.change.steps import Steps
 from rlfleet_sidecar.change.ttl import ChangeTTL
-from rlfleet_sidecar.errors import EngineError, SidecarError
+from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.proof.selftest import demand_reloadable
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.journal import Journal
@@ -120,10 +120,7 @@ class Transfer:
             demand_reloadable(self._journal.record.self_test, "sent", BASE_VERSION)
 
         async def work() -> None:
-            async with within(Code.PAUSE_FAILED, _LOOK_S):
-                if not await self._engine.is_paused():
-                    raise EngineError("the engine is not paused although it should be; pause again")
-            await self._steps.begin_load(operation, _LOOK_S)
+            await self._steps.begin_load(operation, _LOOK_S, None)
             self._steps.forget_load()
             self._session, self._parts = (self._journal.state.boot, operation), 0
             await self._in_update(_START, {}, operation)
