@@ -104,6 +104,7 @@ class Steps:
     async def pause(self, request: PauseRequest) -> None:
         """Close the gate, then pause the engine."""
         self._journal.move(StageEvent.PAUSING, operation=request.operation)
+        self._flushed = None
         async with within(Code.PAUSE_FAILED, request.timeout_s):
             await self._keeper.close(self._boot)
             await self._engine.pause(request.mode, request.kv_cache)
@@ -153,10 +154,8 @@ class Steps:
             before=before,
             probe=checkpoint.probe,
         )
-        _log.info(
-            "Version loaded",
-            extra={"version": request.version, "preloaded": round(self.preloaded, 3)},
-        )
+        loaded = {"version": request.version, "preloaded": round(self.preloaded, 3)}
+        _log.info("Version loaded", extra=loaded)
         self._prover.loaded(load)
         self._journal.move(
             StageEvent.RELOADED, version=request.version, operation=request.operation
