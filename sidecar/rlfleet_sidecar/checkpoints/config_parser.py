@@ -66,7 +66,10 @@ def _parse(config: dict[str, Any]) -> dict[str, Any]:
     from transformers import CONFIG_MAPPING
 
     stated = {key: value for key, value in config.items() if key != "auto_map"}
-    made: dict[str, Any] = CONFIG_MAPPING[stated["model_type"]].from_dict(stated).to_dict()
+    kind = stated["model_type"]
+    # transformers 5 renamed some, such as lfm2-vl.
+    kind = kind if kind in CONFIG_MAPPING else kind.replace("-", "_")
+    made: dict[str, Any] = CONFIG_MAPPING[kind].from_dict(stated).to_dict()
     return made
 
 

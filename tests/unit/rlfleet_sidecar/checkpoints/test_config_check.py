@@ -27,9 +27,9 @@ class Toy:
         {acts}
         return cls(stated)
     def to_dict(self):
-        return {{"tied": True}} | self.stated
+        return {{"tied": True}} | self.stated | {{"model_type": "toy"}}
 
-CONFIG_MAPPING = {{"toy": Toy}}
+CONFIG_MAPPING = {{"toy": Toy, "toy_vl": Toy}}
 """
 
 
@@ -63,6 +63,13 @@ def test_a_default_that_one_leaves_out_is_filled_in_before_they_are_compared(
         "tied is False, expected True; the engine computes with the base model's: train with it,"
         " correct this file if you did, or serve a base model that has the version's"
     )
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_type_that_an_older_transformers_wrote_with_a_hyphen_is_the_same() -> None:
+    model, found = MODEL | {"model_type": "toy_vl"}, MODEL | {"model_type": "toy-vl"}
+
+    assert ConfigCheck().objection(model, found | {"tied": True}, soon()) is None
 
 
 def test_the_same_files_are_parsed_once_and_equal_ones_never(transformers: Path, log: Path) -> None:
