@@ -27,6 +27,7 @@ from rlfleet_operator.errors import (
     TooLarge,
     Unreachable,
 )
+from rlfleet_operator.kube.retry_after import RetryAfter
 
 Json = dict[str, Any]
 
@@ -74,6 +75,7 @@ class KubeClient:
     def __init__(self, api: client.ApiClient, demand: Callable[[], None] = lambda: None) -> None:
         """Use a configured ApiClient; ``demand`` is called before each write and may raise."""
         self._api, self._demand = api, demand
+        self._retry_after = RetryAfter()
 
     @classmethod
     async def connect(cls) -> "KubeClient":
@@ -107,7 +109,9 @@ class KubeClient:
 
     def under(self, demand: Callable[[], None]) -> "KubeClient":
         """Return a client over the same connections that writes only while ``demand`` passes."""
-        return KubeClient(self._api, demand)
+        other = KubeClient(self._api, demand)
+        other._retry_after = self._retry_after
+        return other
 
     async def close(self) -> None:
         """Close every connection."""
@@ -199,6 +203,7 @@ class KubeClient:
         headers: dict[str, str],
         timeout_s: float,
     ) -> aiohttp.ClientResponse:
+        await self._retry_after.wait()
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._api.configuration.host + path + ("?" + urlencode(query) if query else "")
         if method != "GET":
@@ -212,6 +217,7 @@ class KubeClient:
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        self._retry_after.note(answer.response.headers)
         return answer.response  # type: ignore[no-any-return]
 
 
