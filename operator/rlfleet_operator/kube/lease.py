@@ -38,6 +38,8 @@ _RIVALRY_S = 3 * PACE.lease_s
 """Two later drivers within this time are no restored backup but an operator with its own Lease."""
 _REFUSED = Backoff(PACE.retry_s, 15.0)
 """Pauses of a candidate whose calls the API server refuses."""
+_UNREACHABLE = Backoff(PACE.retry_s, 5.0)
+"""Pauses of a candidate whose calls fail otherwise; while its term runs, only the first."""
 _GRANT = "grant this ServiceAccount get, create and update of leases in that namespace"
 _CHECK = "check RLFLEET_LEASE_NAMESPACE and RLFLEET_LEASE_NAME"
 
@@ -123,7 +125,7 @@ class LeaseElection:
         self._raw: Json | None = None
         self._seen = Candidate(f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
         self._outdone_at = -math.inf
-        self._refusals = 0
+        self._refusals, self._failures = 0, 0
 
     async def win(self) -> LeaseTerm:
         """Wait until this process leads."""
@@ -200,8 +202,10 @@ class LeaseElection:
         """Record why a call failed; return the seconds until the next."""
         extra = {"lease": self._name, "error": str(error) or type(error).__name__}
         if not isinstance(error, Refused) or self._seen.renewed_at is not None:
-            _log.info("Failed to read or renew the Lease", extra=extra)
-            return PACE.retry_s
+            self._failures += 1
+            if self._failures == 1:
+                _log.warning("Failed to read or renew the Lease", extra=extra)
+            return _UNREACHABLE.pause_s(1 if self._seen.renewed_at is not None else self._failures)
         self._refusals += 1
         way_out = _GRANT if isinstance(error, Forbidden) else _CHECK
         obstacle = f"Lease {self._namespace}/{self._name}: {error}; {way_out}"
@@ -212,7 +216,10 @@ class LeaseElection:
         return _REFUSED.pause_s(self._refusals)
 
     def _allow(self) -> None:
-        self._refusals, self._health.obstacle = 0, None
+        if self._failures:
+            extra = {"lease": self._name, "failures": self._failures}
+            _log.info("Read or renewed the Lease again", extra=extra)
+        self._refusals, self._failures, self._health.obstacle = 0, 0, None
 
     async def _look(self) -> None:
         try:
