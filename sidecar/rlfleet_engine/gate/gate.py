@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
@@ -74,8 +75,10 @@ class Gate:
 
     def __init__(self, path: Path, boot: str) -> None:
         self.boot = boot
-        self._path = path
-        self._map, self._slot = _attach(path, boot)
+        # Kept open: a command must not fail because a file cannot be opened (EMFILE).
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        weakref.finalize(self, os.close, self._file)
+        self._map, self._slot = _attach(self._file, path, boot)
         self.deadline = Deadline(self._map, _DEADLINE_AT)
         self._holding = self._read(self._change)
         self._passage = _Passage(self)
@@ -236,7 +239,7 @@ class Gate:
 
     def locked(self) -> AbstractContextManager[object]:
         """Lock the gate against changes by other processes."""
-        return _locked(self._path)
+        return _locked(self._file)
 
     @property
     def is_draining(self) -> bool:
@@ -329,29 +332,27 @@ def _version_at(change: int) -> int:
 
 def _lives(pid: int, since: int) -> bool:
     """Return whether a slot's process runs; the counts of a dead one are ignored."""
-    return started(pid) == since != 0
+    return pid == os.getpid() or started(pid) == since != 0
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _locked(file: int) -> Iterator[None]:
+    """Lock the file against other processes; the caller must not await under it."""
+    fcntl.flock(file, fcntl.LOCK_EX)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
+        yield
     finally:
-        # A mapping keeps a duplicate of the descriptor, so closing would not unlock.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _attach(path: Path, boot: str) -> tuple[mmap.mmap, int]:
+def _attach(file: int, path: Path, boot: str) -> tuple[mmap.mmap, int]:
     """Map the file, reset if it is another boot's, and return this process' slot."""
     identity = _MAGIC + boot.encode()[:_BOOT_BYTES].ljust(_BOOT_BYTES, b"\0")
-    with _locked(path) as descriptor:
-        if os.fstat(descriptor).st_size != _SIZE or os.pread(descriptor, _FLAG, 0) != identity:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, identity.ljust(_SIZE, b"\0"), 0)
-        shared = mmap.mmap(descriptor, _SIZE)
+    with _locked(file):
+        if os.fstat(file).st_size != _SIZE or os.pread(file, _FLAG, 0) != identity:
+            os.ftruncate(file, 0)
+            os.pwrite(file, identity.ljust(_SIZE, b"\0"), 0)
+        shared = mmap.mmap(file, _SIZE)
         own = os.getpid()
         for offset in _OFFSETS:
             if _SLOT.unpack_from(shared, offset)[0] in (0, own):

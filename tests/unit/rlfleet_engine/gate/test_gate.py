@@ -1,7 +1,11 @@
 """One flag for all processes of one engine start, and counts that stay right."""
 
 import asyncio
+import fcntl
+import os
+import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +39,39 @@ def test_a_link_in_place_of_the_file_is_refused(file: Path, tmp_path: Path) -> N
 
     with pytest.raises(OSError, match="symbolic"):
         Gate(file, "boot-1")
+
+
+@pytest.fixture
+def without_free_files() -> Iterator[None]:
+    """The process can open no further file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_without_free_descriptors_still_moves_its_gate(
+    file: Path, request: pytest.FixtureRequest
+) -> None:
+    gate = Gate(file, "boot-1")
+    request.getfixturevalue("without_free_files")
+
+    with gate.passing(), gate.locked():
+        gate.open()
+        counted = gate.totals()
+
+    assert gate.is_open
+    assert counted == (0, 1)
+
+
+def test_a_lock_excludes_the_gates_of_other_processes(file: Path) -> None:
+    gate, other = Gate(file, "boot-1"), os.open(file, os.O_RDWR)
+    try:
+        with gate.locked(), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(other)
 
 
 def test_an_era_is_every_process_s_and_no_other_boot_s(file: Path) -> None:
