@@ -102,6 +102,20 @@ _LEFT_PLAIN = frozenset({
 slime writes such a list in another order each time."""
 _ROPE = ("rope_theta", "partial_rotary_factor")
 """Keys that older releases have next to the rope's parameters, newer ones inside."""
+_ROPE_DEFAULTS: Config = {
+    "attention_factor": None,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "long_mscale": None,
+    "mrope_interleaved": False,
+    "mscale": 1,
+    "mscale_all_dim": 0,
+    "short_mscale": None,
+    "truncate": True,
+}
+"""What vLLM takes for a key that a rope lacks; transformers fills in none of them."""
+_NULLS = frozenset({"attention_factor", "long_mscale", "short_mscale", "sliding_window"})
+"""Keys whose null has a meaning of its own, which no default of a release replaces."""
 _ROPE_TYPES = {"mrope": "default", "su": "longrope"}
 _WRAPPED = "FSDP"
 """Sharding adds this to a class's name: FSDPQwen3ForCausalLM."""
@@ -183,7 +197,7 @@ def _normal(config: Config, *, parsed: bool) -> Iterator[tuple[str, object]]:
         last = key.rpartition(".")[2]
         if last == "max_position_embeddings" and not is_stretched:
             continue
-        if not parsed and ((value is None and last != "sliding_window") or _is_part(key)):
+        if not parsed and ((value is None and last not in _NULLS) or _is_part(key)):
             continue
         yield key, value
 
@@ -230,8 +244,12 @@ def _rope(stated: object) -> object:
     if not isinstance(stated, dict):
         return stated
     kind = stated.get("rope_type") or stated.get("type") or "default"
-    rest = {key: value for key, value in stated.items() if key != "type"}
-    return rest | {"rope_type": _ROPE_TYPES.get(kind, kind)}
+    rest = {
+        key: value
+        for key, value in stated.items()
+        if key != "type" and (value is not None or key not in _ROPE_DEFAULTS)
+    }
+    return {**_ROPE_DEFAULTS, **rest, "rope_type": _ROPE_TYPES.get(kind, kind)}
 
 
 def _leaves(config: Config, path: str = "") -> Iterator[tuple[str, object]]:

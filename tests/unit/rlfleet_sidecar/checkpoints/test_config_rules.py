@@ -74,6 +74,17 @@ def test_a_config_of_another_model_is_refused_and_the_key_is_named(
         ("Llama-3.1-8B", lambda c: c.update(max_position_embeddings=7), "positions"),
         ("Mistral-7B-v0.1", lambda c: c.update(sliding_window=None), "sliding_window is None"),
         ("gpt-oss-20b", lambda c: c.update(swiglu_limit=3.0), "swiglu_limit is 3.0"),
+        ("gpt-oss-20b", lambda c: c["rope_parameters"].pop("truncate"), "truncate is True"),
+        (
+            "gpt-oss-20b",
+            lambda c: c["rope_parameters"].update(attention_factor=2.0),
+            "attention_factor is 2.0, expected None",
+        ),
+        (
+            "DeepSeek-V3",
+            lambda c: c["rope_parameters"].pop("mscale_all_dim"),
+            "mscale_all_dim is 0",
+        ),
         ("Qwen3-VL-4B", lambda c: c["vision_config"].update(depth=9), "vision_config.depth is 9"),
         ("DeepSeek-V3", lambda c: c.update(routed_scaling_factor=1.0), "routed_scaling_factor"),
         ("Qwen3-0.6B", lambda c: c.update(architectures=["QwenX"]), "architectures is ['QwenX']"),
@@ -90,6 +101,25 @@ def test_what_changes_how_weights_are_used_is_refused(
 
     assert found is not None
     assert expected.replace("positions", "max_position_embeddings is 7") in found
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("gpt-oss-20b", lambda rope: rope.pop("beta_fast")),
+        ("gpt-oss-20b", lambda rope: rope.update(beta_slow=None, attention_factor=None)),
+        ("DeepSeek-V3", lambda rope: rope.update(truncate=True)),
+    ],
+)
+def test_a_rope_may_state_or_lack_a_default(
+    model: str, change: Callable[[Nested], object], form: str
+) -> None:
+    hub, saved = of(model, form)
+    change(saved["rope_parameters"])
+
+    assert differences(hub, saved, form) is None
+    assert differences(saved, hub, form) is None
 
 
 @FORMS
