@@ -10,9 +10,9 @@ from kubernetes.aio import client, config
 from dev.kubernetes import apiserver
 from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.actions import CreatePod
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod
 from rlfleet_operator.core.model.fleet import fleet_from
-from rlfleet_operator.errors import NotLeading, Refused
+from rlfleet_operator.errors import Missing, NotLeading, Refused
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import METADATA_OF_ONE, KubeClient, fleet_path, object_path
 from tests import fleets
@@ -130,3 +130,48 @@ async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by
     assert isinstance(error, Refused)
     assert f'unknown field "{field}"' in str(error)
     await kube.delete(fleet_path(namespace, "typo"), fleet.uid)
+
+
+@pytest.mark.parametrize(
+    ("template", "refusal"),
+    [
+        ({}, None),
+        ({"terminationGracePeriodSeconds": 31}, None),
+        ({"tolerations": [{"operator": "Sometimes"}]}, "tolerations[0].operator"),
+        ({"priorityClassName": "absent"}, "no PriorityClass with name absent"),
+    ],
+)
+async def test_a_pod_stays_while_the_api_server_refuses_its_successor(
+    kube: KubeClient, namespace: str, template: dict[str, Any], refusal: str | None
+) -> None:
+    manifest = {
+        "apiVersion": "rlfleet.dev/v1alpha1",
+        "kind": "RLInferenceFleet",
+        "metadata": {"name": "qwen"},
+        "spec": {"replicas": 1, "model": {"name": "qwen", "path": "/models/qwen"}},
+    }
+    defaults = pod_manifest.Defaults("worker:1")
+    made = await kube.create(fleet_path(namespace), manifest)
+    assert await apply.pods(kube, fleet_from(made), [CreatePod(0)], defaults) == []
+    path = object_path(namespace, "pods", "qwen-0")
+    uid = (await kube.get(path))["metadata"]["uid"]
+    made["spec"]["template"] = {"spec": template}
+    changed = fleet_from(made)
+
+    errors = await apply.pods(kube, changed, [DeletePod("qwen-0", uid, "outdated", 0)], defaults)
+
+    try:
+        if refusal is None:
+            assert errors == []
+            with pytest.raises(Missing):
+                await kube.get(path)
+        else:
+            (error,) = errors
+            assert isinstance(error, Refused)
+            assert refusal in str(error)
+            assert (await kube.get(path))["metadata"]["uid"] == uid
+            assert (
+                await apply.pods(kube, changed, [DeletePod("qwen-0", uid, "gone")], defaults) == []
+            )
+    finally:
+        await kube.delete(fleet_path(namespace, "qwen"), changed.uid)

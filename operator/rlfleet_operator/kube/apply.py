@@ -42,6 +42,8 @@ from rlfleet_operator.kube.client import METADATA_OF_ONE, STRATEGIC_PATCH, Json,
 
 _log = logging.getLogger(__name__)
 _PARALLEL = 16
+_UNDECIDED = ("exceeded quota", "does not support dry run")
+"""Rejections of a trial that do not show how the pod fares: the old one counts for the quota."""
 
 
 async def pods(
@@ -107,7 +109,9 @@ async def _pod(
             path = paths.object_path(fleet.namespace, "pods")
             await kube.create(path, manifest, accept=METADATA_OF_ONE)
             _log.info("Created pod", extra=_about(fleet, manifest["metadata"]["name"]))
-        case DeletePod(name, uid, why):
+        case DeletePod(name, uid, why, successor):
+            if successor is not None:
+                await _demand_acceptable(kube, fleet, successor, defaults)
             await kube.delete(paths.object_path(fleet.namespace, "pods", name), uid)
             _log.info("Deleted pod", extra={**_about(fleet, name), "reason": why})
         case MarkPod():
@@ -121,6 +125,22 @@ def _manifest(fleet: Fleet, ordinal: int, defaults: pod_manifest.Defaults) -> Js
         return pod_manifest.pod(fleet, ordinal, defaults)
     except UnusableTemplateError as error:
         raise Refused(str(error)) from error
+
+
+async def _demand_acceptable(
+    kube: KubeClient, fleet: Fleet, ordinal: int, defaults: pod_manifest.Defaults
+) -> None:
+    """Raise Refused if the API server would not create the pod for which one that serves ends."""
+    manifest = _manifest(fleet, ordinal, defaults)
+    path = paths.object_path(fleet.namespace, "pods")
+    try:
+        await kube.create(path, manifest, accept=METADATA_OF_ONE, is_trial=True)
+    except Conflict:
+        # The name is the old pod's; the API server checks it last.
+        return
+    except Refused as error:
+        if not any(words in str(error) for words in _UNDECIDED):
+            raise
 
 
 async def _mark(kube: KubeClient, fleet: Fleet, mark: MarkPod) -> None:

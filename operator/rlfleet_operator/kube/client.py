@@ -131,10 +131,15 @@ class KubeClient:
                 return
             query["continue"] = page["metadata"]["continue"]
 
-    async def create(self, path: str, body: Json, *, accept: str = _JSON) -> Json:
-        """POST an object; raises Conflict if its name is taken, Refused for an unknown field."""
+    async def create(
+        self, path: str, body: Json, *, accept: str = _JSON, is_trial: bool = False
+    ) -> Json:
+        """POST an object; raises Conflict if its name is taken, Refused for an unknown field.
+
+        The API server checks a trial like any other object, and stores nothing.
+        """
         # Strict: the API server rejects unknown fields instead of dropping them.
-        query = {"fieldValidation": "Strict"}
+        query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if is_trial else {})
         return await self._call("POST", path, query=query, body=body, accept=accept)
 
     async def patch(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.manifests.pod_manifest import Defaults
-from rlfleet_operator.core.model.actions import CreatePod, PodAction, first_of_each
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod, PodAction, first_of_each
 from rlfleet_operator.core.model.world import Fleet
 from rlfleet_operator.kube import apply
 from rlfleet_operator.kube.client import KubeClient
@@ -62,7 +62,7 @@ class PodWriter:
         if time.monotonic() >= self._held_until:
             self._refused = frozenset()
         # Of another worker nothing is known: one name that is taken must not delay its pod.
-        return [a for a in actions if not (isinstance(a, CreatePod) and a in self._refused)]
+        return [a for a in actions if a not in self._refused]
 
     def retry_in_s(self) -> float:
         """Return the seconds until pods are written without an event."""
@@ -103,8 +103,19 @@ class PodWriter:
 
 
 def _creations(actions: Sequence[PodAction]) -> list[PodAction]:
-    return [action for action in actions if isinstance(action, CreatePod)]
+    return [action for action in actions if _needs_acceptance(action)]
 
 
 def _others(actions: Sequence[PodAction]) -> list[PodAction]:
-    return [action for action in actions if not isinstance(action, CreatePod)]
+    return [action for action in actions if not _needs_acceptance(action)]
+
+
+def _needs_acceptance(action: PodAction) -> bool:
+    """Return whether the API server must accept a new pod for it, now or as a trial."""
+    match action:
+        case CreatePod():
+            return True
+        case DeletePod(successor=int()):
+            return True
+        case _:
+            return False

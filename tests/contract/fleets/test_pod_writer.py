@@ -9,7 +9,7 @@ from aiohttp import web
 
 from rlfleet_operator.core.backoff import Backoff
 from rlfleet_operator.core.manifests.pod_manifest import Defaults
-from rlfleet_operator.core.model.actions import CreatePod, PodAction
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod, PodAction
 from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.kube.client import Json, KubeClient
 from rlfleet_operator.reconcile import pod_writer
@@ -128,6 +128,52 @@ class OneRefused(Api):
         if body["metadata"]["name"] == "qwen-0":
             return web.json_response({"message": "no"}, status=403)
         return super()._created(path, body)
+
+
+class TrialRefused(Api):
+    """Refuses each trial of a pod in these words."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__()
+        self.answer = {"message": message}, status
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.query.get("dryRun") == "All":
+            self.asked.append(f"POST {request.path}")
+            body, status = self.answer
+            return web.json_response(body, status=status)
+        return await super().handle(request)
+
+
+REPLACEMENT = DeletePod("qwen-0", "p-0", "outdated", successor=0)
+
+
+async def test_a_pod_whose_successor_is_refused_stays_and_is_not_tried_at_each_event() -> None:
+    api = TrialRefused('Pod "qwen-0" is invalid', 422)
+    async with serving(api) as kube:
+        passes = Written(kube, api)
+
+        assert [await passes.after(REPLACEMENT) for _ in range(3)] == [1, 0, 0]
+
+    assert passes.writer.trouble is not None
+    assert "is invalid" in passes.writer.trouble.message
+    assert not [one for one in api.asked if one.startswith("DELETE")]
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ('pods "qwen-0" is forbidden: exceeded quota: few, used: pods=2, limited: pods=2', 403),
+        ("admission webhook x does not support dry run", 400),
+        ('pods "qwen-0" already exists', 409),
+    ],
+)
+async def test_a_trial_that_is_undecided_does_not_delay_a_replacement(message: str, status: int) -> None:
+    api = TrialRefused(message, status)
+    async with serving(api) as kube:
+        await Written(kube, api).after(REPLACEMENT)
+
+    assert f"DELETE {PODS}/qwen-0" in api.asked
 
 
 async def test_pods_wait_while_none_is_created_and_the_wait_ends_with_them(api: Api) -> None:

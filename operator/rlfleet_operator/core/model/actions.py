@@ -36,6 +36,8 @@ class DeletePod:
     name: str
     uid: str
     why: str
+    successor: int | None = None
+    """The ordinal whose new pod the API server must accept first; None if none must."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def replacements(world: World) -> list[DeletePod]:
     chosen = _outdated(world) if world.has_outdated else []
     return [
         *(_delete(w, "the pod has ended") for w in ended),
-        *(_delete(w, "the pod template has changed") for w in chosen),
+        *(_delete(w, "the pod template has changed", successor=w.ordinal) for w in chosen),
     ]
 
 
@@ -167,5 +167,5 @@ def _counts_for_pods(worker: Worker) -> bool:
     return not worker.takes_traffic or worker.is_changing or may_be_changing(worker)
 
 
-def _delete(worker: Worker, why: str) -> DeletePod:
-    return DeletePod(worker.name, worker.pod.uid if worker.pod else "", why)
+def _delete(worker: Worker, why: str, successor: int | None = None) -> DeletePod:
+    return DeletePod(worker.name, worker.pod.uid if worker.pod else "", why, successor)

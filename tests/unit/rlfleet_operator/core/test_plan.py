@@ -375,7 +375,7 @@ def test_a_pod_that_has_ended_and_is_not_wanted_as_it_is_goes_at_once() -> None:
     outdated = of(DeletePod, replace(waiting, template_hash="other"))
     scaled = of(DeletePod, fleets.asking(waiting, replicas=1))
 
-    assert DeletePod("qwen-1", "p-1", "the pod template has changed") in outdated
+    assert DeletePod("qwen-1", "p-1", "the pod template has changed", successor=1) in outdated
     assert scaled == [DeletePod("qwen-1", "p-1", "scaled down")]
 
 
