@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from rlfleet_contract.worker.commands import Verb
 from rlfleet_contract.worker.loaded_lora import AdapterReport
-from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Problem
+from rlfleet_contract.worker.problems import CHECKPOINT_CODES, Code, Problem
 from rlfleet_operator.core.model.actions import LoadAdapter, LoRACommand, UnloadAdapter
 from rlfleet_operator.core.model.wanted_lora import WantedLoRA, declared
 from rlfleet_operator.core.model.world import Worker, World
@@ -132,7 +132,7 @@ def missing(world: World) -> list[tuple[Worker, WantedLoRA]]:
         (worker, one)
         for worker in _concerned(world)
         for one, problem in _lacked(worker, world)
-        if problem is None
+        if problem is None or _is_of_old_template(worker, problem, world)
     ]
 
 
@@ -142,8 +142,16 @@ def failed(world: World) -> list[tuple[Worker, WantedLoRA, Problem]]:
         (worker, one, problem)
         for worker in _concerned(world)
         for one, problem in _lacked(worker, world)
-        if problem is not None
+        if problem is not None and not _is_of_old_template(worker, problem, world)
     ]
+
+
+def _is_of_old_template(worker: Worker, problem: Problem, world: World) -> bool:
+    """Return whether an engine rejected an adapter, and one with other arguments replaces it.
+
+    An adapter often comes with its arguments: --enable-lora, a higher --max-lora-rank.
+    """
+    return problem.code == Code.ADAPTER_FAILED and world.is_outdated(worker)
 
 
 def statuses(world: World) -> list[AdapterStatus]:

@@ -353,6 +353,31 @@ def test_status_shows_the_state_of_each_adapter() -> None:
     assert patch_of(status)["adapters"][0]["loadedWorkers"] == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "template", "reason"),
+    [
+        (Code.ADAPTER_FAILED, "of-other-arguments", ""),
+        (Code.PATH_REFUSED, "of-other-arguments", "PathRefused"),
+        (Code.ADAPTER_FAILED, None, "AdapterFailed"),
+    ],
+)
+def test_an_engine_that_a_new_template_replaces_rejects_no_adapter(
+    code: Code, template: str | None, reason: str
+) -> None:
+    """An adapter that comes with --enable-lora fails in every engine without it."""
+    broken = workers.worker(0, adapters=[failing(POET, code)])
+    if template is not None and broken.pod is not None:
+        broken = replace(broken, pod=replace(broken.pod, template_hash=template))
+
+    status = status_for(seen(broken))
+
+    (poet,) = status.adapters
+    told = {c.type: c.reason for c in status.conditions}
+    assert (poet.loaded_workers, poet.reason) == (0, reason)
+    assert told.get("Degraded") == ("AdaptersFailed" if reason else None)
+    assert "WeightsSynced" in told
+
+
 def test_a_fleet_is_not_done_before_its_adapters_are_loaded() -> None:
     lacking = {c.type: c.reason for c in status_for(seen(workers.worker(0))).conditions}
     done = {c.type for c in status_for(seen(workers.worker(0, adapters=[loaded(POET)]))).conditions}
