@@ -79,11 +79,12 @@ def differences(
     known = _with_heads(model, found) if needs.tied else model
     missing = sorted(model.keys() - found.keys() - set(needs.optional))
     unknown = _unknown(found, known)
-    wrong = [
-        difference
+    differing = {
+        name: difference
         for name in sorted(found.keys() & known.keys())
         if (difference := _difference(known[name], found[name]))
-    ]
+    }
+    wrong = list(differing.values())
     parts = [
         *_other_names(missing, unknown, is_known=needs.boot is not None),
         _first("tensors of another shape or dtype", wrong),
@@ -91,6 +92,8 @@ def differences(
     why = "; ".join(part for part in parts if part)
     if why and (unlike := _of_bits(model, found)):
         return f"{unlike}; {why}"
+    if why and _is_of_other_scheme(model, found, (*missing, *unknown, *differing)):
+        return f"{why}; {_SCHEME}"
     is_other_name = _has_tied_head(missing, found, needs)
     as_saved = _SCHEME if _is_quantised(model) else _AS_SAVED
     way_out = _way_out(missing, unknown, wrong, as_saved, is_other_name=is_other_name)
@@ -120,6 +123,24 @@ def _is_quantised(tensors: Mapping[str, Tensor]) -> bool:
         tensor.dtype in _QUANTISED and len(tensor.shape) in _WEIGHT_RANKS
         for tensor in tensors.values()
     )
+
+
+def _is_of_other_scheme(
+    model: Mapping[str, Tensor], found: Mapping[str, Tensor], names: Iterable[str]
+) -> bool:
+    """Return whether the names that differ are all of layers that both have, quantised in one.
+
+    A part of one rank differs in its embeddings or norms too.
+    """
+    ours, theirs = ({_layer(name) for name in one} for one in (model, found))
+    quantised = {
+        _layer(name) for one in (model, found) for name in one if _is_quantised({name: one[name]})
+    }
+    return {_layer(name) for name in names} <= ours & theirs & quantised
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _way_out(

@@ -72,10 +72,49 @@ def test_a_quantised_version_of_a_plain_base_model_is_rejected_with_the_way_out(
     assert "save_pretrained" not in why
 
 
-def test_another_scheme_than_the_base_model_s_names_quantisation_as_the_way_out() -> None:
-    why = differences(PACKED, TORCHAO, NEEDS) or ""
+# As LLM Compressor writes FP8_BLOCK, W8A8 and static FP8, AutoRound GPTQ and AWQ.
+FP8_BLOCK = FP8 | tensors((f"{Q}.weight_scale", "BF16", (2, 2)))
+INT8 = FP8 | tensors((f"{Q}.weight", "I8", (256, 256)))
+FP8_STATIC = FP8 | tensors((f"{Q}.weight_scale", "BF16", (1,)), (f"{Q}.input_scale", "BF16", (1,)))
+AWQ = tensors(
+    (f"{Q}.qweight", "I32", (256, 32)),
+    (f"{Q}.qzeros", "I32", (2, 32)),
+    (f"{Q}.scales", "F16", (2, 256)),
+)
+GPTQ = AWQ | tensors((f"{Q}.qweight", "I32", (32, 256)), (f"{Q}.g_idx", "I32", (256,)))
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        (PACKED, TORCHAO),
+        (FP8, FP8_BLOCK),
+        (FP8, INT8),
+        (FP8, FP8_STATIC),
+        (FP8_STATIC, FP8),
+        (GPTQ, AWQ),
+    ],
+    ids=["torchao", "blocks", "int8", "static", "dynamic", "awq"],
+)
+def test_another_scheme_than_the_base_model_s_names_quantisation_as_the_way_out(
+    model: dict[str, Tensor], found: dict[str, Tensor]
+) -> None:
+    why = differences(model, found, NEEDS) or ""
 
     assert why.endswith("quantise the version with the tool and the scheme of the base model")
+
+
+def test_a_part_of_one_rank_for_a_quantised_base_model_is_no_other_scheme() -> None:
+    part = tensors(
+        (f"{Q}.weight", "F8_E4M3", (128, 256)), (f"{Q}.weight_scale", "BF16", (128, 1))
+    ) | {NORM[0]: Tensor(*NORM[:2], (128,), 0, 0)}
+
+    why = differences(FP8, part, NEEDS) or ""
+
+    assert why.endswith(
+        "gather the parameters of all ranks before you save them, or serve a base model of this"
+        " size"
+    )
 
 
 def test_an_old_mask_is_no_quantisation() -> None:
