@@ -50,6 +50,8 @@ def base(name: str, seed: int, at: Path) -> Path:
         _made(entry, seed).save_pretrained(at)
     if "drafter" in entry:
         forms.add_drafter(at, seed)
+    if "added" in entry:
+        written.add(at, entry["added"], seed)
     for key, further in _FURTHER.items():
         if key in entry:
             further(at, entry[key])
@@ -67,7 +69,7 @@ def _made(entry: Mapping[str, Any], seed: int) -> Any:
 
 def state_of(name: str, at: Path) -> dict[str, Any]:
     """Return the state dict of a checkpoint as transformers holds it: a trainer's own names."""
-    if MODELS[name].keys() & {"quantised", "drafter", "own_head", "written"}:
+    if MODELS[name].keys() & {"quantised", "drafter", "added", "own_head", "written"}:
         return forms.tensors_of(at)
     kind = getattr(transformers, _class(MODELS[name]))
     model = kind.from_pretrained(at, dtype=torch.bfloat16)

@@ -43,12 +43,7 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
     ``config`` in Mistral's own format.
     """
     at.mkdir()
-    random = torch.Generator().manual_seed(seed)
-    made = {
-        name: _made(name, shape, random)
-        for pattern, shape in wanted["tensors"].items()
-        for name in _numbered(pattern, wanted["counts"])
-    }
+    made = _tensors(wanted, seed)
     if "params" in wanted:
         save_file(made, at / "consolidated.safetensors", forms.META)
         (at / "params.json").write_text(json.dumps(wanted["params"]))
@@ -60,6 +55,23 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
         (at / f"{_MODULE}.py").write_text(code)
         config["auto_map"] = {"AutoConfig": f"{_MODULE}.Config"}
     (at / "config.json").write_text(json.dumps(config))
+
+
+def add(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
+    """Add ``tensors`` for which transformers has no layers, and ``config`` that announces them."""
+    tensors = forms.tensors_of(at) | _tensors(wanted, seed)
+    save_file(tensors, at / "model.safetensors", forms.META)
+    config = json.loads((at / "config.json").read_text()) | wanted.get("config", {})
+    (at / "config.json").write_text(json.dumps(config))
+
+
+def _tensors(wanted: Mapping[str, Any], seed: int) -> forms.Tensors:
+    random = torch.Generator().manual_seed(seed)
+    return {
+        name: _made(name, shape, random)
+        for pattern, shape in wanted["tensors"].items()
+        for name in _numbered(pattern, wanted.get("counts", {}))
+    }
 
 
 def _numbered(pattern: str, counts: Mapping[str, Any]) -> list[str]:
