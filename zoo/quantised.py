@@ -12,6 +12,8 @@ from zoo import forms
 
 _LINEAR = ("proj.weight", "proj_with_mqa.weight")
 _LEFT = "modules_to_not_convert"
+_OF_DRAFTER = "eh_proj.weight"
+"""What joins a drafter's inputs stays as it is, as in DeepSeek's files."""
 _GROUP = 32
 _BLOCK = 128
 _NIBBLES = 8
@@ -28,7 +30,7 @@ def write(at: Path, scheme: str) -> None:
     layer_of, config = SCHEMES[scheme]
     made: forms.Tensors = {}
     for name, tensor in forms.tensors_of(at).items():
-        if not name.endswith(_LINEAR):
+        if not name.endswith(_LINEAR) or name.endswith(_OF_DRAFTER):
             made[name] = tensor
             continue
         layer = name.removesuffix("weight")
