@@ -82,7 +82,7 @@ def test_a_fleet_that_is_asked_for_much_at_once_keeps_its_promises(seed: int) ->
     walked(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(4), 513, 665, 7251, 7870, 7896, 9462])
+@pytest.mark.parametrize("seed", [*range(4), 513, 665, 7251, 7870, 7896, 9462, 10309])
 def test_a_larger_fleet_keeps_them_too(seed: int) -> None:
     walked_in_a_crowd(seed)
 

@@ -132,14 +132,17 @@ def operation_of(rollout: Rollout | None) -> str:
 
 
 def is_ours(worker: Worker, world: World) -> bool:
-    """Return whether a worker's change is a rollout's, or a late joiner's that no TTL ends.
+    """Return whether a worker's change is a rollout's, or one that no TTL ends.
 
-    While a target is only previewed or rejected, heartbeats renew the TTL of that change.
+    That is a late joiner's, or a pause of the fleet that is over. While a target is only previewed
+    or rejected, heartbeats renew the TTL of both.
     """
     operation = worker.report.operation if worker.report else None
-    if operation == CATCH_UP:
-        return world.fleet.target is not None
-    return operation is not None and operation.startswith(_OPERATION)
+    if operation is None or operation.startswith(_OPERATION):
+        return operation is not None
+    ended, is_paused = world.fleet.status.trainer_pause, world.fleet.pause_at(world.moment)
+    is_ended = ended is not None and operation == ended.operation and is_paused is None
+    return (operation == CATCH_UP or is_ended) and world.fleet.target is not None
 
 
 def last_id(world: World) -> int:
