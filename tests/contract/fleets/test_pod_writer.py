@@ -168,7 +168,7 @@ async def test_a_pod_whose_successor_is_refused_stays_and_is_not_tried_at_each_e
         ('pods "qwen-0" already exists', 409),
     ],
 )
-async def test_a_trial_that_is_undecided_does_not_delay_a_replacement(message: str, status: int) -> None:
+async def test_an_undecided_trial_does_not_delay_a_replacement(message: str, status: int) -> None:
     api = TrialRefused(message, status)
     async with serving(api) as kube:
         await Written(kube, api).after(REPLACEMENT)
