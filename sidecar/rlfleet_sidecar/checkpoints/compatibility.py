@@ -79,11 +79,7 @@ def differences(
     known = _with_heads(model, found) if needs.tied else model
     missing = sorted(model.keys() - found.keys() - set(needs.optional))
     unknown = _unknown(found, known)
-    differing = {
-        name: difference
-        for name in sorted(found.keys() & known.keys())
-        if (difference := _difference(known[name], found[name]))
-    }
+    differing = _differing(known, found)
     wrong = list(differing.values())
     parts = [
         *_other_names(missing, unknown, is_known=needs.boot is not None),
@@ -98,6 +94,15 @@ def differences(
     as_saved = _SCHEME if _is_quantised(model) else _AS_SAVED
     way_out = _way_out(missing, unknown, wrong, as_saved, is_other_name=is_other_name)
     return "; ".join(filter(None, (why, way_out))) or None
+
+
+def _differing(known: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return how each tensor of both differs in shape or dtype, in the order of the names."""
+    return {
+        name: difference
+        for name in sorted(found.keys() & known.keys())
+        if (difference := _difference(known[name], found[name]))
+    }
 
 
 def _unknown(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> list[str]:
