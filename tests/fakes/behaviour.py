@@ -23,6 +23,8 @@ class Behaviour:
     pause_s: float = 0
     pause_fails: bool = False
     """Answers 500 although it has paused."""
+    runs_on: bool = False
+    """Answers that it has paused, and runs, as after a resume that bypassed the sidecar."""
     flush_fails: bool = False
     """Answers 200 with success: false."""
     preload_unknown: bool = False

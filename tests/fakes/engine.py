@@ -322,6 +322,9 @@ class FakeEngine:
         self._running.clear()
         if mode != "keep":
             await self._idle.wait()
+        if self.behaviour.runs_on:
+            self.paused = None
+            self._running.set()
         if self.behaviour.pause_fails:
             await send_json(send, 500, {"error": "Failed to pause generation: a lie"})
         else:

@@ -18,6 +18,7 @@ from tests.patience import given_up
 
 HARMLESS = {
     "pause fails after it paused": ({"pause_fails": True}, Code.PAUSE_FAILED),
+    "engine runs though it paused": ({"runs_on": True}, Code.PAUSE_FAILED),
     "pause takes too long": ({"pause_s": 60.0}, Code.PAUSE_FAILED),
     "flush does not succeed": ({"flush_fails": True}, Code.FLUSH_FAILED),
 }
