@@ -36,6 +36,7 @@ STATES: dict[Stage, State] = {
     Stage.PROVED: replace(PROVED, stage=Stage.PROVED),
     Stage.DOUBT: State(stage=Stage.DOUBT, boot="b1", installed="v2", prepared="v2"),
 }
+UNPROVED = {Stage.LOADING, Stage.LOADED, Stage.DOUBT}
 FACTS: dict[str, Any] = {"boot": "b2", "version": "v2", "proof": F2}
 
 
@@ -86,18 +87,28 @@ def test_a_boot_whose_weights_were_replaced_has_no_boot_weights(installed: str |
 
 
 @pytest.mark.parametrize("stage", BACK_TO)
-def test_an_engine_that_was_only_silent_comes_back_where_it_was(stage: Stage) -> None:
+def test_an_engine_that_was_only_silent_comes_back_where_it_was_or_in_doubt(stage: Stage) -> None:
     lost = step(step(STATES[stage], StageEvent.LOST), StageEvent.LOST)
     assert (lost.stage, lost.serving) == (Stage.DOWN, False)
 
     back = step(lost, StageEvent.BACK)
 
-    assert back.stage is BACK_TO[stage]
+    assert back.stage is (Stage.DOUBT if stage in UNPROVED else stage)
     if stage is Stage.OPEN:
         assert back == STATES[stage]
 
 
-@pytest.mark.parametrize("stage", [Stage.LOADING, Stage.LOADED, Stage.DOUBT])
+@pytest.mark.parametrize("event", StageEvent)
+def test_only_a_reload_or_another_boot_ends_a_doubt(event: StageEvent) -> None:
+    try:
+        after = step(STATES[Stage.DOUBT], event, **FACTS)
+    except IllegalEventError:
+        return
+    ends = {StageEvent.RELOADING: Stage.LOADING, StageEvent.BOOTED: Stage.CLOSED}
+    assert after.stage is ends.get(event, Stage.DOWN if event is StageEvent.LOST else Stage.DOUBT)
+
+
+@pytest.mark.parametrize("stage", sorted(UNPROVED))
 def test_nothing_is_proved_from_the_reload_on(stage: Stage) -> None:
     into = next(
         (state, event)
