@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from kubernetes.aio import client, config
 from dev.kubernetes import apiserver
 from rlfleet_operator.core.manifests import owned_objects as around
 from rlfleet_operator.core.manifests import pod_manifest
-from rlfleet_operator.core.model.actions import CreatePod, DeletePod
+from rlfleet_operator.core.model.actions import CreatePod, DeletePod, MarkPod
 from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.errors import Missing, NotLeading, Refused
 from rlfleet_operator.kube import apply
@@ -175,3 +176,32 @@ async def test_a_pod_stays_while_the_api_server_refuses_its_successor(
             )
     finally:
         await kube.delete(fleet_path(namespace, "qwen"), changed.uid)
+
+
+async def test_a_pod_of_the_same_name_gets_no_mark_of_its_predecessor(
+    kube: KubeClient, namespace: str
+) -> None:
+    manifest = {
+        "apiVersion": "rlfleet.dev/v1alpha1",
+        "kind": "RLInferenceFleet",
+        "metadata": {"name": "qwen"},
+        "spec": {"replicas": 1, "model": {"name": "qwen", "path": "/models/qwen"}},
+    }
+    defaults = pod_manifest.Defaults("worker:1")
+    fleet = fleet_from(await kube.create(fleet_path(namespace), manifest))
+    path = object_path(namespace, "pods", "qwen-0")
+    try:
+        assert await apply.pods(kube, fleet, [CreatePod(0)], defaults) == []
+        fresh = await kube.get(path)
+        mark = MarkPod("qwen-0", "of-its-predecessor", ready=True, version="step-1", message="")
+
+        await apply.pods(kube, fleet, [mark], defaults)
+
+        assert await kube.get(path) == fresh
+        await apply.pods(kube, fleet, [replace(mark, uid=fresh["metadata"]["uid"])], defaults)
+        assert (await kube.get(path))["status"]["conditions"][0]["status"] == "True"
+        await apply.pods(
+            kube, fleet, [DeletePod("qwen-0", fresh["metadata"]["uid"], "gone")], defaults
+        )
+    finally:
+        await kube.delete(fleet_path(namespace, "qwen"), fleet.uid)

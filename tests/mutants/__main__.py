@@ -59,6 +59,8 @@ def _copy(tree: Path) -> None:
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, tree / name)
+    # Some tests list the tree's files; without this they would fail for any defect.
+    subprocess.run(("git", "init", "-q"), cwd=tree, check=True)
 
 
 def _caught_by(mutant: Mutant, tree: Path) -> str:
