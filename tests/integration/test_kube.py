@@ -19,6 +19,13 @@ from rlfleet_operator.kube.client import METADATA_OF_ONE, KubeClient, fleet_path
 from tests import fleets
 
 pytestmark = pytest.mark.integration
+QWEN: dict[str, Any] = {
+    "apiVersion": "rlfleet.dev/v1alpha1",
+    "kind": "RLInferenceFleet",
+    "metadata": {"name": "qwen"},
+    "spec": {"replicas": 1, "model": {"name": "qwen", "path": "/models/qwen"}},
+}
+DEFAULTS = pod_manifest.Defaults("worker:1")
 
 
 def test_a_watch_that_is_left_has_hung_up_before_the_loop_ends(
@@ -126,7 +133,7 @@ async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by
     }
     fleet = fleet_from(await kube.create(fleet_path(namespace), manifest))
 
-    (error,) = await apply.pods(kube, fleet, [CreatePod(0)], pod_manifest.Defaults("worker:1"))
+    (error,) = await apply.pods(kube, fleet, [CreatePod(0)], DEFAULTS)
 
     assert isinstance(error, Refused)
     assert f'unknown field "{field}"' in str(error)
@@ -145,21 +152,14 @@ async def test_a_field_of_a_template_that_kubernetes_does_not_know_is_refused_by
 async def test_a_pod_stays_while_the_api_server_refuses_its_successor(
     kube: KubeClient, namespace: str, template: dict[str, Any], refusal: str | None
 ) -> None:
-    manifest = {
-        "apiVersion": "rlfleet.dev/v1alpha1",
-        "kind": "RLInferenceFleet",
-        "metadata": {"name": "qwen"},
-        "spec": {"replicas": 1, "model": {"name": "qwen", "path": "/models/qwen"}},
-    }
-    defaults = pod_manifest.Defaults("worker:1")
-    made = await kube.create(fleet_path(namespace), manifest)
-    assert await apply.pods(kube, fleet_from(made), [CreatePod(0)], defaults) == []
+    made = await kube.create(fleet_path(namespace), QWEN)
+    assert await apply.pods(kube, fleet_from(made), [CreatePod(0)], DEFAULTS) == []
     path = object_path(namespace, "pods", "qwen-0")
     uid = (await kube.get(path))["metadata"]["uid"]
     made["spec"]["template"] = {"spec": template}
     changed = fleet_from(made)
 
-    errors = await apply.pods(kube, changed, [DeletePod("qwen-0", uid, "outdated", 0)], defaults)
+    errors = await apply.pods(kube, changed, [DeletePod("qwen-0", uid, "outdated", 0)], DEFAULTS)
 
     try:
         if refusal is None:
@@ -172,7 +172,7 @@ async def test_a_pod_stays_while_the_api_server_refuses_its_successor(
             assert refusal in str(error)
             assert (await kube.get(path))["metadata"]["uid"] == uid
             assert (
-                await apply.pods(kube, changed, [DeletePod("qwen-0", uid, "gone")], defaults) == []
+                await apply.pods(kube, changed, [DeletePod("qwen-0", uid, "gone")], DEFAULTS) == []
             )
     finally:
         await kube.delete(fleet_path(namespace, "qwen"), changed.uid)
@@ -181,27 +181,20 @@ async def test_a_pod_stays_while_the_api_server_refuses_its_successor(
 async def test_a_pod_of_the_same_name_gets_no_mark_of_its_predecessor(
     kube: KubeClient, namespace: str
 ) -> None:
-    manifest = {
-        "apiVersion": "rlfleet.dev/v1alpha1",
-        "kind": "RLInferenceFleet",
-        "metadata": {"name": "qwen"},
-        "spec": {"replicas": 1, "model": {"name": "qwen", "path": "/models/qwen"}},
-    }
-    defaults = pod_manifest.Defaults("worker:1")
-    fleet = fleet_from(await kube.create(fleet_path(namespace), manifest))
+    fleet = fleet_from(await kube.create(fleet_path(namespace), QWEN))
     path = object_path(namespace, "pods", "qwen-0")
     try:
-        assert await apply.pods(kube, fleet, [CreatePod(0)], defaults) == []
+        assert await apply.pods(kube, fleet, [CreatePod(0)], DEFAULTS) == []
         fresh = await kube.get(path)
         mark = MarkPod("qwen-0", "of-its-predecessor", ready=True, version="step-1", message="")
 
-        await apply.pods(kube, fleet, [mark], defaults)
+        await apply.pods(kube, fleet, [mark], DEFAULTS)
 
         assert await kube.get(path) == fresh
-        await apply.pods(kube, fleet, [replace(mark, uid=fresh["metadata"]["uid"])], defaults)
+        await apply.pods(kube, fleet, [replace(mark, uid=fresh["metadata"]["uid"])], DEFAULTS)
         assert (await kube.get(path))["status"]["conditions"][0]["status"] == "True"
         await apply.pods(
-            kube, fleet, [DeletePod("qwen-0", fresh["metadata"]["uid"], "gone")], defaults
+            kube, fleet, [DeletePod("qwen-0", fresh["metadata"]["uid"], "gone")], DEFAULTS
         )
     finally:
         await kube.delete(fleet_path(namespace, "qwen"), fleet.uid)

@@ -72,10 +72,15 @@ def proxy_to(server: str) -> str | None:
 class KubeClient:
     """One connection to the API server."""
 
-    def __init__(self, api: client.ApiClient, demand: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        api: client.ApiClient,
+        demand: Callable[[], None] = lambda: None,
+        retry_after: RetryAfter | None = None,
+    ) -> None:
         """Use a configured ApiClient; ``demand`` is called before each write and may raise."""
         self._api, self._demand = api, demand
-        self._retry_after = RetryAfter()
+        self._retry_after = retry_after or RetryAfter()
 
     @classmethod
     async def connect(cls) -> "KubeClient":
@@ -109,9 +114,7 @@ class KubeClient:
 
     def under(self, demand: Callable[[], None]) -> "KubeClient":
         """Return a client over the same connections that writes only while ``demand`` passes."""
-        other = KubeClient(self._api, demand)
-        other._retry_after = self._retry_after
-        return other
+        return KubeClient(self._api, demand, self._retry_after)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -28,18 +28,21 @@ async def election(api: Api) -> AsyncIterator[LeaseElection]:
         yield LeaseElection(kube, "ops", "rlfleet", Health())
 
 
+@pytest.fixture
+def hurried(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate's pauses are short, and what it logs is kept."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(lease, "_UNREACHABLE", Backoff(0.001, 0.01))
+
+
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(r.levelname, r.message) for r in caplog.records if r.message in {FAILED, AGAIN}]
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_a_candidate_says_once_that_it_fails_and_once_that_it_ended(
-    api: Api,
-    election: LeaseElection,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, election: LeaseElection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(lease, "_UNREACHABLE", Backoff(0.001, 0.01))
     api.error = 503
     winning = asyncio.create_task(election.win())
 
@@ -50,14 +53,10 @@ async def test_a_candidate_says_once_that_it_fails_and_once_that_it_ended(
     assert lines(caplog) == [("WARNING", FAILED), ("INFO", AGAIN)]
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_reads_that_pass_do_not_end_it_while_writes_fail(
-    api: Api,
-    election: LeaseElection,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, election: LeaseElection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(lease, "_UNREACHABLE", Backoff(0.001, 0.01))
     api.refuses[CREATE] = 500
     winning = asyncio.create_task(election.win())
 
