@@ -109,6 +109,8 @@ async def test_a_dry_run_and_a_denied_user_change_nothing(fleet: Fleet, rlf: Run
 
     dry = await rlf("set-version", "qwen", "step-2", "--dry-run")
     assert "(dry run)" in dry.stdout
+    same = await rlf("set-version", "qwen", "step-1")
+    assert same.stdout == "qwen is unchanged: its spec says so already\n"
     denied = await rlf("set-version", "qwen", "step-2", "--as=eve", status=Exit.FAILED)
     assert 'User "eve" cannot get resource' in denied.stderr
     invalid = await rlf("set-version", "qwen", "../x", status=Exit.FAILED)

@@ -170,7 +170,7 @@ def apply(shell: Shell, fleet: ObservedFleet, change: SpecChange | None, flags: 
 
     A spec that says so already is waited for too: its rollout may have failed.
     """
-    if change is None:
+    if change is None or changes.is_made(fleet, change):
         shell.say(f"{fleet.name} is unchanged: its spec says so already")
     else:
         _patch(shell, fleet, change, is_dry=flags.dry_run)

@@ -226,6 +226,11 @@ def _parents(fleet: ObservedFleet, path: str, made: set[str]) -> list[RawObject]
     return [{"op": "add", "path": f"/spec/{one.replace('.', '/')}", "value": {}} for one in missing]
 
 
+def is_made(fleet: ObservedFleet, change: SpecChange) -> bool:
+    """Return whether the spec has all fields of a change already."""
+    return all(fleet.spec_at(path) == value for path, value in change.fields.items())
+
+
 def lines(fleet: ObservedFleet, change: SpecChange) -> list[str]:
     """Return what was patched, a line per field."""
     return [

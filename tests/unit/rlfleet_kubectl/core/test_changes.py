@@ -192,6 +192,15 @@ def test_what_was_patched_is_shown_field_by_field() -> None:
     ]
 
 
+def test_an_abort_that_was_asked_for_before_changes_nothing() -> None:
+    again = fleet("stalled", weightVersion="step-3")
+    first = fleet("stalled")
+
+    assert not changes.is_made(first, changes.abort(first, NOTHING))
+    assert changes.is_made(again, changes.abort(again, NOTHING))
+    assert not changes.is_made(again, SpecChange({"weightVersion": "step-3", "weights.step": 1}))
+
+
 def test_a_fleet_that_is_being_deleted_is_not_changed() -> None:
     found = with_deletion(fleet("synced"))
 
