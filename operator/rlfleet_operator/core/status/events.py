@@ -171,6 +171,9 @@ def _transition(old: WorkerStatus, new: WorkerStatus) -> list[KubeEvent]:
     if new.phase == Phase.QUARANTINED and old.phase != new.phase:
         text = f"{new.name} quarantined: {new.message or 'reload or proof failed'}"
         return [KubeEvent("Warning", "WorkerQuarantined", text)]
+    if old.ready and new.phase == Phase.TERMINATING:
+        # Deleted on purpose: by a scale-down, a new template, a drain.
+        return [KubeEvent("Normal", "WorkerDeleted", f"{new.name} not ready: its pod is deleted")]
     if old.ready and not new.ready:
         why = "taken out of traffic" if new.phase == Phase.SERVING else f"phase {new.phase}"
         text = f"{new.name} not ready: {new.message or why}"
