@@ -22,7 +22,7 @@ from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.tensor_names import packed
 from rlfleet_engine import json_logs
 from rlfleet_engine.reload.ledger import Ledger
-from rlfleet_engine.vllm.reload import fused_experts
+from rlfleet_engine.vllm.reload import aliases, fused_experts
 from rlfleet_engine.vllm.reload.renamed import renames_of
 
 _HEAD = "lm_head"
@@ -176,9 +176,12 @@ def _watch(model: Any, watching: ReadRecorder) -> None:
     def watched(weights: Iterable[tuple[str, Any]], *arguments: Any, **named: Any) -> Any:
         # Only this load is watched; worker.py knows what a reload reads.
         vars(model).pop(_LOAD, None)
+        before = aliases.parts(model)
         with fused_experts.noted(model, watching.filled), _Operations(watching):
             made = load(watching.named(weights), *arguments, **named)
         watching.ends(model)
+        if replaced := aliases.made(before, aliases.parts(model)):
+            vars(model)[_LOAD] = aliases.without(model, replaced, load)
         return made
 
     vars(model)[_LOAD] = watched
