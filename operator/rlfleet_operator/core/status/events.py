@@ -171,14 +171,18 @@ def _transition(old: WorkerStatus, new: WorkerStatus) -> list[KubeEvent]:
     if new.phase == Phase.QUARANTINED and old.phase != new.phase:
         text = f"{new.name} quarantined: {new.message or 'reload or proof failed'}"
         return [KubeEvent("Warning", "WorkerQuarantined", text)]
-    if old.ready and new.phase == Phase.TERMINATING:
-        # Deleted on purpose: by a scale-down, a new template, a drain.
-        return [KubeEvent("Normal", "WorkerDeleted", f"{new.name} not ready: its pod is deleted")]
     if old.ready and not new.ready:
-        why = "taken out of traffic" if new.phase == Phase.SERVING else f"phase {new.phase}"
-        text = f"{new.name} not ready: {new.message or why}"
-        return [KubeEvent("Warning", "WorkerLost", text)]
+        return [_lost(new)]
     if new.ready and not old.ready:
         text = f"{new.name} ready, serves {new.version or 'an unknown version'}"
         return [KubeEvent("Normal", "WorkerReady", text)]
     return []
+
+
+def _lost(worker: WorkerStatus) -> KubeEvent:
+    if worker.phase == Phase.TERMINATING:
+        # Deleted on purpose: by a scale-down, a new template, a drain.
+        text = f"{worker.name} not ready: its pod is deleted"
+        return KubeEvent("Normal", "WorkerDeleted", text)
+    why = "taken out of traffic" if worker.phase == Phase.SERVING else f"phase {worker.phase}"
+    return KubeEvent("Warning", "WorkerLost", f"{worker.name} not ready: {worker.message or why}")
