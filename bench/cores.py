@@ -36,13 +36,16 @@ def engines() -> dict[str, list[str]]:
     return {what: sorted(cores) for what, cores in found.items()}
 
 
-def spread() -> None:
-    """Bind each engine's worker to a core of its own, as far as there are as many.
+def spread(count: int) -> None:
+    """Bind the workers of ``count`` engines to a core of their own, as far as there are as many.
 
     Two workers on one core wait for each other: one that has just answered spins for a second.
+    Raises RuntimeError if other engines run here, which would share those cores.
     """
-    own = sorted(os.sched_getaffinity(0))
-    for place, pid in enumerate(sorted(_pids(_WORKER))):
+    own, found = sorted(os.sched_getaffinity(0)), sorted(_pids(_WORKER))
+    if len(found) != count:
+        raise RuntimeError(f"{len(found)} engines run here, expected {count}; delete other fleets")
+    for place, pid in enumerate(found):
         _bind(pid, {own[place % len(own)]})
 
 

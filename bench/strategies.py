@@ -53,7 +53,7 @@ def measure(*, changes: int, loaded: int, as_it_is: bool) -> Part:
         cluster.write_checkpoints(shell, cluster.TINY)
         fleet = Fleet(shell, cluster.TINY)
         fleet.resize(2)
-        cores.spread()
+        cores.spread(2)
         bound = cores.engines()
         fleet.change()
         for strategy in STRATEGIES:
