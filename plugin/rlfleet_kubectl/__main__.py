@@ -15,7 +15,7 @@ try:
     from rlfleet_kubectl.errors import PluginError
 except ModuleNotFoundError as error:
     # The wheel's script is there without the extra too.
-    sys.exit(f"error: {error.name} is not installed; pip install '.[plugin]' in a clone")
+    sys.exit(f"error: {error.name} is not installed; run pip install 'rlfleet[plugin]'")
 
 
 def main() -> None:
