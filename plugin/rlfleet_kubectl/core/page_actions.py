@@ -79,7 +79,8 @@ def change(fleet: ObservedFleet, name: str, fields: TypedFields, now: str) -> Sp
     make = _MAKE.get(name)
     if make is None:
         raise PluginError(f"no action {name!r}; use one of {', '.join(_MAKE)}")
-    return make(fleet, fields, now)
+    made = make(fleet, fields, now)
+    return None if made is None or changes.is_made(fleet, made) else made
 
 
 def _set_version(fleet: ObservedFleet, fields: TypedFields, _: str) -> SpecChange:

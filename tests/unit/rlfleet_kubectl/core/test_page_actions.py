@@ -79,6 +79,17 @@ def test_a_button_changes_what_its_command_changes(
 
 
 @pytest.mark.parametrize(
+    ("name", "fields"), [("abort", {}), ("set-version", {"version": "step-2"})]
+)
+def test_a_spec_that_is_so_already_has_no_change(name: str, fields: dict[str, str]) -> None:
+    found = fleet("canary-hold", weightVersion="step-2")
+
+    assert page_actions.change(found, name, fields, NOW) is None
+    assert "abort" not in buttons(found)
+    assert "set-version" in buttons(found)
+
+
+@pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
         ("delete", {}, "no action 'delete'"),
