@@ -199,6 +199,12 @@ def test_the_first_pages_stay_short(path: str, limit: int) -> None:
     assert len((ROOT / path).read_text().splitlines()) <= limit
 
 
+def test_the_newest_release_is_read_in_two_minutes() -> None:
+    newest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
+
+    assert len(newest.split()) <= 480, "at 240 words a minute; the rest is in the log of commits"
+
+
 def test_no_file_speaks_of_one_machine_s_folders() -> None:
     found = {}
     for path in tracked():
