@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.cgroups import groups
 from bench.findings import Part, paragraphs, rounded
-from bench.one_pass import COPY, PREPARE, VERSION
+from bench.one_pass import COPY, PREPARE
 from dev import cache
 from dev.steps import say
 
@@ -33,6 +33,7 @@ _LAYER = {
     "mlp.down_proj": (1024, 3072),
     "norm": (1024,),
 }
+VERSION = "v"
 _BF16_BYTES = 2
 _BUSY = "a, b = bytearray(64 << 20), bytearray(64 << 20)\nwhile True: b[:] = a"
 FREE, BUSY = "free", "busy"
@@ -66,12 +67,21 @@ def measure(*, rounds: int) -> Part:
 
 def _samples(folder: Path, rounds: int, procs: Path) -> list[dict[str, Any]]:
     # The shell moves itself first, so that no thread is left behind.
-    command = f'echo $$ > {procs} && exec "$0" -m bench.one_pass {folder} {rounds}'
+    command = f'echo $$ > {procs} && exec "$0" -m bench.one_pass "$@"'
+    words = (folder, folder / "base", folder / "weights", VERSION, rounds)
     done = subprocess.run(
-        ["sh", "-c", command, sys.executable], check=True, capture_output=True, text=True
+        ["sh", "-c", command, sys.executable, *map(str, words)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     say(done.stdout)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return samples_of(done.stdout)
+
+
+def samples_of(said: str) -> list[dict[str, Any]]:
+    """Return what bench.one_pass printed."""
+    return [json.loads(line) for line in said.splitlines()]
 
 
 @contextmanager
@@ -117,14 +127,14 @@ def _write(folder: Path) -> None:
 def _part(found: Mapping[str, list[dict[str, Any]]]) -> Part:
     return Part(
         figures={
-            "prepare_over_copy": _ratio(found[FREE], "wall_s"),
-            "prepare_over_copy_busy": _ratio(found[BUSY], "wall_s"),
-            "prepare_cpu_over_copy": _ratio(found[FREE], "cpu_s"),
+            "prepare_over_copy": ratio(found[FREE], "wall_s"),
+            "prepare_over_copy_busy": ratio(found[BUSY], "wall_s"),
+            "prepare_cpu_over_copy": ratio(found[FREE], "cpu_s"),
         },
         detail={
             "tables": {
                 f"Seconds on a {machine} machine": [
-                    {"way": way} | {what: _line(samples, way, what) for what in ("wall_s", "cpu_s")}
+                    {"way": way} | {what: line(samples, way, what) for what in ("wall_s", "cpu_s")}
                     for way in (COPY, PREPARE)
                 ]
                 for machine, samples in found.items()
@@ -139,7 +149,7 @@ def _part(found: Mapping[str, list[dict[str, Any]]]) -> Part:
     )
 
 
-def _ratio(samples: list[dict[str, Any]], what: str) -> float:
+def ratio(samples: list[dict[str, Any]], what: str) -> float:
     """Return the median ratio of a prepare and the copy right before it."""
     copies, prepares = ([one[what] for one in samples if one["way"] == w] for w in (COPY, PREPARE))
     # The first round touches memory that the machine has not given yet.
@@ -151,5 +161,5 @@ def _median(samples: list[dict[str, Any]], way: str, what: str) -> float:
     return rounded(median(one[what] for one in samples if one["way"] == way))
 
 
-def _line(samples: list[dict[str, Any]], way: str, what: str) -> str:
+def line(samples: list[dict[str, Any]], way: str, what: str) -> str:
     return ", ".join(f"{one[what]:.2f}" for one in samples if one["way"] == way)

@@ -1,7 +1,8 @@
 """Prepares a version and copies its files plainly, by turns; one line of JSON each.
 
-python -m bench.one_pass FOLDER ROUNDS: FOLDER has base, weights/v and room for copies. Nothing
-else of the sidecar runs, so that the bench can put this process into a cgroup of its own.
+python -m bench.one_pass FOLDER MODEL WEIGHTS VERSION ROUNDS: FOLDER has room for copies. Nothing
+else of the sidecar runs, so that the bench can put this process into a cgroup of its own. It is
+also run by `python3 -c` in a sidecar's container: it imports nothing else of the bench.
 """
 
 import json
@@ -10,8 +11,8 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_sidecar.cache.store import VersionStore
@@ -19,47 +20,78 @@ from rlfleet_sidecar.checkpoints.check import Checkpoints
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.staging.prepare_job import PrepareJob
 
-VERSION = "v"
 PREPARE, COPY = "prepare", "plain copy"
 _TIMEOUT_S = 600
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the files are, and where copies of them may be made."""
+
+    folder: Path
+    model: Path
+    weights: Path
+    version: str
+
+    @property
+    def source(self) -> Path:
+        """The version's directory."""
+        return self.weights / self.version
+
+    @property
+    def target(self) -> Path:
+        """What each way makes, and is removed after it."""
+        return self.folder / "copy"
+
+
 def main() -> None:
     """Measure as many rounds as are asked for."""
-    folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
-    source = folder / "weights" / VERSION
-    for _ in range(rounds):
+    folder, model, weights, version, rounds = sys.argv[1:]
+    place = Place(Path(folder), Path(model), Path(weights), version)
+    for _ in range(int(rounds)):
         for name, work in ((COPY, _copy), (PREPARE, _prepare)):
-            _read(source)
-            print(json.dumps({"way": name, **_measured(work, folder)}), flush=True)
+            _read(place.source)
+            print(json.dumps({"way": name, **_measured(work, place)}), flush=True)
 
 
-def _measured(work: Callable[[Path], None], folder: Path) -> dict[str, float]:
+def peak_mib() -> float:
+    """Return the largest resident memory that this process ever had, in MiB.
+
+    ru_maxrss would begin at its parent's, because it outlives an exec.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmHWM":
+            return int(value.split()[0]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def _measured(work: Callable[[Place], None], place: Place) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
-    work(folder)
+    work(place)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    shutil.rmtree(folder / "copy")
-    return {"wall_s": wall, "cpu_s": cpu, "peak_mib": getrusage(RUSAGE_SELF).ru_maxrss / 1024}
+    shutil.rmtree(place.target)
+    return {"wall_s": wall, "cpu_s": cpu, "peak_mib": peak_mib()}
 
 
-def _copy(folder: Path) -> None:
-    (folder / "copy").mkdir()
-    for path in sorted((folder / "weights" / VERSION).iterdir()):
-        shutil.copyfile(path, folder / "copy" / path.name)
+def _copy(place: Place) -> None:
+    place.target.mkdir()
+    for path in sorted(place.source.iterdir()):
+        shutil.copyfile(path, place.target / path.name)
 
 
-def _prepare(folder: Path) -> None:
+def _prepare(place: Place) -> None:
     settings = SidecarSettings(
         model_name="staged",
-        model_path=folder / "base",
-        weights_path=f"{folder}/weights/{{version}}",
-        cache_dir=folder / "copy",
+        model_path=place.model,
+        weights_path=f"{place.weights}/{{version}}",
+        cache_dir=place.target,
         cache_spare=0,
         markers=(),
     )
     store = VersionStore(settings, Checkpoints(settings))
-    request = PrepareRequest(operation="bench", version=VERSION)
-    if not store.prepare(PrepareJob(VERSION, _TIMEOUT_S), request, frozenset):
+    request = PrepareRequest(operation="bench", version=place.version)
+    if not store.prepare(PrepareJob(place.version, _TIMEOUT_S), request, frozenset):
         raise RuntimeError("the version was there before")
 
 

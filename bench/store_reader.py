@@ -5,7 +5,6 @@ python -m bench.store_reader upload|prepare|"plain download" FOLDER JSON
 
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import obstore
 from obstore.store import S3Store
 
+from bench.one_pass import peak_mib
 from rlfleet_contract.worker.commands import PrepareRequest
 from rlfleet_sidecar.cache.store import VersionStore
 from rlfleet_sidecar.checkpoints.check import Checkpoints
@@ -111,8 +111,7 @@ def main() -> None:
     begun = time.perf_counter()
     _WAYS[way](Path(folder), json.loads(about))
     seconds = time.perf_counter() - begun
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": round(seconds, 3), "peak_mib": round(peak, 1)}))
+    print(json.dumps({"seconds": round(seconds, 3), "peak_mib": round(peak_mib(), 1)}))
 
 
 if __name__ == "__main__":

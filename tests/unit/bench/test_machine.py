@@ -1,8 +1,11 @@
 """What is recorded of a machine, because it decides what a measurement means."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from bench.machine import damon, flags, refaults
+from bench.one_pass import peak_mib
 
 
 def test_instructions_that_matter_are_recorded_and_no_other(tmp_path: Path) -> None:
@@ -30,3 +33,12 @@ def test_pages_that_were_read_again_are_counted(tmp_path: Path) -> None:
     assert refaults(file) == 1250
     file.write_text("nothing 1\n")
     assert refaults(file) == 0
+
+
+def test_a_process_has_a_peak_of_its_own_not_its_parent_s() -> None:
+    held = bytearray(b"\1") * (256 << 20)
+    words = [sys.executable, "-c", "from bench.one_pass import peak_mib; print(peak_mib())"]
+
+    child = float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+    assert peak_mib() > len(held) >> 20 > child
