@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    barrier,
     baseline,
     copying,
     deltas,
@@ -47,6 +48,7 @@ PARTS = (
     "fanout",
     "fanout-calibration",
     "strategies",
+    "barrier",
     "extension",
     "rollout",
     "baseline",
@@ -99,7 +101,7 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
             tiny=2 if quick else 12, large=0 if quick else 6, as_it_is=as_it_is
         ),
         "copying": lambda: copying.measure(rounds=2 if quick else 8),
-        "prepare": lambda: prepare.measure(repeats=1 if quick else 3, as_it_is=as_it_is),
+        "prepare": lambda: prepare.measure(repeats=1 if quick else 6, as_it_is=as_it_is),
         "deltas": lambda: deltas.measure(
             nbytes=(16 if quick else 128) << 20, repeats=1 if quick else 3, chain=2 if quick else 4
         ),
@@ -111,8 +113,9 @@ def _parts(*, quick: bool, as_it_is: bool) -> dict[str, Callable[[], findings.Pa
         ),
         "fanout-calibration": fanout.calibrate,
         "strategies": lambda: strategies.measure(
-            changes=1 if quick else 3, loaded=1 if quick else 2, as_it_is=as_it_is
+            changes=1 if quick else 3, loaded=1 if quick else 3, as_it_is=as_it_is
         ),
+        "barrier": lambda: barrier.measure(changes=1 if quick else 4, as_it_is=as_it_is),
         "extension": lambda: extension.measure(
             flags=_FEW_BLOCKS if quick else (), as_it_is=as_it_is
         ),

@@ -11,12 +11,14 @@ from bench.findings import rounded
 from dev.shell import Shell
 from dev.steps import StepFailed
 
-BEFORE_S = 8.0
+BEFORE_S = 16.0
 AFTER_S = 6.0
 _WARM_S = 4.0
 """Until every client has its first answers; not counted."""
 _END_S = 300
 _BUCKET_S = 0.5
+Roll = Callable[[], tuple[float, float]]
+"""Makes a rollout, or what is compared with one; returns when that began and ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,14 @@ class Load:
         return self.ended - self.begun
 
     @property
+    def through(self) -> float:
+        """Tokens per second through the rollout."""
+        return self._count(self.begun, self.ended) / self.seconds
+
+    @property
     def ratio(self) -> float:
         """Tokens per second through the rollout, over those before it."""
-        return self._count(self.begun, self.ended) / self.seconds / self.before
+        return self.through / self.before
 
     @property
     def lost_s(self) -> float:
@@ -68,9 +75,7 @@ class Load:
         return sum(since <= at < until for at in self.times)
 
 
-def under_load(
-    shell: Shell, service: str, model: str, roll: Callable[[], tuple[float, float]]
-) -> Load:
+def under_load(shell: Shell, service: str, model: str, roll: Roll) -> Load:
     """Count tokens while ``roll`` makes a rollout; it returns when that began and ended."""
     url = f"http://{service}:8000"
     clients = shell.start("exec", "-i", "client", "--", "python3", "/demo/load.py", url, model)
@@ -86,6 +91,12 @@ def under_load(
     if load.before <= 0:
         raise StepFailed(f"no token came before the rollout: {counted['requests']}")
     return load
+
+
+def pooled(found: list[Load]) -> float:
+    """Return the ratio of all the tokens together: few seconds have few bursts of them."""
+    through = sum(one.through * one.seconds for one in found) / sum(one.seconds for one in found)
+    return through / (sum(one.before for one in found) / len(found))
 
 
 def row(column: str, name: str, found: list[Load]) -> dict[str, Any]:

@@ -58,6 +58,9 @@ Simulated sidecars, of the fleet of 10,000: their sockets, HTTP, token, messages
 fences are real; a prepare waits {PREPARE_S:g} s and a change {CHANGE_S:g} s, without engine, disk
 or journal. Their node writes on each pod what a kubelet would. Their CPU is the simulation's.
 
+The sidecars' CPU has in it what they take at rest: that of a kubelet's readiness probe, every
+{PROBE_S:g} s of each, and of the probe's sender here, which is in the same process.
+
 At rest: {REST_S:g} s, beginning {_SETTLE_S:g} s after the last rollout.
 """
 
@@ -106,14 +109,14 @@ class Bench:
         """Change the version and measure what it takes."""
         self.witness.forget()
         cpu, writes, sent = machine.cpu_s(self.operator), await _api_writes(), await _api_bytes()
-        workers_cpu = sum(map(machine.cpu_s, self.workers.pids))
+        workers_cpu = self._workers_cpu()
         passes, inside_s = await _passes()
         await self.patch(weightVersion=version)
         begun = time.time()
         seen = await self.witness.until(lambda one: one.has_proved(version), _ROLLOUT_S)
         cpu, writes = machine.cpu_s(self.operator) - cpu, await _api_writes() - writes
         sent = await _api_bytes() - sent
-        workers_cpu = sum(map(machine.cpu_s, self.workers.pids)) - workers_cpu
+        workers_cpu = self._workers_cpu() - workers_cpu
         passes_after, inside_after_s = await _passes()
         await asyncio.sleep(_SETTLE_S)
         reports = await self.workers.reports()
@@ -130,15 +133,20 @@ class Bench:
             writes_s=[round(at - begun, 2) for at in self.witness.writes()],
         )
 
-    async def rest(self) -> tuple[int, float]:
-        """Count status writes at rest; return them and the operator's share of a core."""
+    async def rest(self) -> tuple[int, float, float]:
+        """Count status writes at rest; return them, and operator's and workers' share of a core."""
         await asyncio.sleep(_SETTLE_S)
         self.witness.forget()
         before, cpu = await _status_writes(), machine.cpu_s(self.operator)
+        workers_cpu = self._workers_cpu()
         await asyncio.sleep(REST_S)
         share = (machine.cpu_s(self.operator) - cpu) / REST_S
-        say(f"at rest: the operator takes {share:.1%} of a core")
-        return max(await _status_writes() - before, len(self.witness.seen)), share
+        workers_share = (self._workers_cpu() - workers_cpu) / REST_S
+        say(f"at rest: the operator takes {share:.1%} of a core, the workers {workers_share:.1%}")
+        return max(await _status_writes() - before, len(self.witness.seen)), share, workers_share
+
+    def _workers_cpu(self) -> float:
+        return sum(map(machine.cpu_s, self.workers.pids))
 
 
 async def _api_writes() -> int:
@@ -222,7 +230,7 @@ async def _measured(bench: Bench, size: int, repeats: int) -> dict[str, Any]:
                 f" reported {done.reported_s:.2f} s, operator {done.cpu_s:.2f} s CPU,"
                 f" {done.api_writes} API writes"
             )
-    writes, share = await bench.rest()
+    writes, share, workers_share = await bench.rest()
     raw = await bench.kube.get(fleet_path(bench.namespace, FLEET))
     return {
         "workers": size,
@@ -231,6 +239,7 @@ async def _measured(bench: Bench, size: int, repeats: int) -> dict[str, Any]:
         "rss_mib": machine.rss_mib(bench.operator),
         "writes_at_rest": writes,
         "cpu_at_rest": share,
+        "workers_cpu_at_rest": workers_share,
         "object_kib": len(json.dumps(raw, separators=(",", ":")).encode()) / 1024,
     }
 
@@ -301,6 +310,7 @@ def _rows(fleet: dict[str, Any]) -> list[dict[str, Any]]:
                 "ms a pass": rounded(median(r.pass_ms for r in rollouts)),
                 "status writes": round(median(len(r.writes_s) for r in rollouts)),
                 "operator at rest, % of a core": rounded(fleet["cpu_at_rest"] * 100),
+                "sidecars at rest, % of a core": rounded(fleet["workers_cpu_at_rest"] * 100),
             }
         )
     return rows

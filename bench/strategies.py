@@ -7,12 +7,12 @@ without gate, extension and sidecar.
 import json
 import time
 from statistics import median
-from typing import Any
 
 from bench import baseline, cluster, cores
-from bench.findings import Part, paragraphs, rounded, summary
+from bench.barrier import window_row
+from bench.findings import Part, paragraphs, rounded
 from bench.fleet import Fleet
-from bench.load import Load, row, under_load
+from bench.load import Load, pooled, row, under_load
 from dev.shell import Shell
 from dev.steps import say
 from rlfleet_contract.worker.report import Timings
@@ -26,16 +26,17 @@ Two workers, real vLLM on CPU, tiny model, pauseMode Keep, maxUnavailable 1 (Bar
 both); Canary changes one worker first and promotes at once.
 
 pause_window_by_strategy_ms: a worker's pause window (gate closed to gate open), no requests in
-flight; median over workers and changes. barrier_window_ratio: Barrier's over Rolling's. With
-the tiny model a reload takes a few milliseconds, so that the window shows what pausing, proving
-and waiting for the others cost.
+flight; median over workers and changes. With the tiny model a reload takes a few milliseconds, so
+that the window shows what pausing, proving and waiting for the others cost; with about 1 GiB: part
+barrier.
 
 Each engine's worker is bound to a core of its own, as far as there are as many: two on one core
 wait for each other, since one that has just answered spins for a second.
 
 rollout_throughput_ratio: six closed-loop clients through the fleet's Service, 24 tokens a
 request, streamed; tokens per second while six rollouts follow one another, with 3 s between
-them, over those of the 8 s before; medians. One rollout takes less than a second, in which a
+them, over those of the 16 s before, of all samples together, because
+tokens come in bursts. One rollout takes less than a second, in which a
 client has one request: its ratio was anything from 0 to 1.3. Of PodRestart it is one rollout,
 until kubectl rollout status was content. "seconds lost" is how many seconds' worth of tokens
 they cost together.
@@ -102,14 +103,13 @@ def _part(
             "pause_window_by_strategy_ms": {
                 name: rounded(1000 * window_s) for name, window_s in middles.items()
             },
-            "barrier_window_ratio": rounded(middles["Barrier"] / middles["Rolling"]),
             "rollout_throughput_ratio": {
-                name: rounded(median(load.ratio for load in found)) for name, found in loads.items()
+                name: rounded(pooled(found)) for name, found in loads.items()
             },
         },
         detail={
             "tables": {
-                "Pause windows, milliseconds": [_window(n, ts) for n, ts in windows.items()],
+                "Pause windows, milliseconds": [window_row(n, ts) for n, ts in windows.items()],
                 "Tokens through a rollout": [
                     row("strategy", n, found) for n, found in loads.items()
                 ],
@@ -120,13 +120,3 @@ def _part(
         },
         notes=paragraphs(_NOTES),
     )
-
-
-def _window(name: str, timings: list[Timings]) -> dict[str, Any]:
-    windows = summary(t.window_s * 1000 for t in timings)
-    return {
-        "strategy": name,
-        "window": f"{windows['median']:g} ({windows['min']:g} to {windows['max']:g})",
-        "reload": rounded(median(t.reload_s for t in timings) * 1000),
-        "samples": len(timings),
-    }
