@@ -57,6 +57,21 @@ def actions(fleet: ObservedFleet, now: str) -> list[RawObject]:
     ]
 
 
+def trials(fleet: ObservedFleet, now: str) -> dict[str, SpecChange]:
+    """Return changes of what buttons write, to try without effect, by the button's name.
+
+    RBAC has no rights on fields, but a policy may, as the chart's of trainers. A
+    right to patch a fleet is taken for one to its version, which the other buttons write.
+    """
+    paused = SpecChange({"rollout.paused": not fleet.spec_at("rollout.paused")})
+    return {
+        "pause": paused,
+        "resume": paused,
+        "retry": SpecChange({"rollout.restartId": now}),
+        "promote": SpecChange({"rollout.canary.promotedVersion": "any"}),
+    }
+
+
 def _asks(fleet: ObservedFleet, field: PageField) -> bool:
     """Return whether a field is asked for: what describes a version only where the spec has it."""
     return field.name == "version" or bool(fleet.spec_at(f"weights.{field.name}") not in {None, ""})

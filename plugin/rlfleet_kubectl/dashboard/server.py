@@ -244,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(answer(fleet))
 
     def _rights(self, fleet: ObservedFleet) -> RawObject:
-        return spec_changes.may_patch(self.server.kubectl, fleet.namespace, fleet.name)
+        return spec_changes.rights(self.server.kubectl, fleet)
 
     def _file(self, name: str) -> None:
         found = web.page_file(name)

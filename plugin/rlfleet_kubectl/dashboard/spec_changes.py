@@ -4,15 +4,21 @@ The page shows what the API server accepted in a dry run, with the generation of
 was about. The change itself holds only for that generation.
 """
 
+import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rlfleet_kubectl.core import changes, page_actions
+from rlfleet_kubectl.core.changes import SpecChange
 from rlfleet_kubectl.core.names import FLEETS
 from rlfleet_kubectl.errors import PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet, RawObject
+
+_DENIED = re.compile(r"\bdenied (?:the )?request:\s*(.+)", re.DOTALL)
+"""What the API server writes of a policy (without the article) and of a webhook, with its words."""
 
 
 class ChangeRequest(NamedTuple):
@@ -52,15 +58,34 @@ def in_namespace(kubectl: Kubectl, namespace: str) -> Kubectl:
     return Kubectl((*kubectl.flags, f"--namespace={namespace}"))
 
 
-def may_patch(kubectl: Kubectl, namespace: str, name: str) -> RawObject:
-    """Return whether the user may patch a fleet, and what to do if not."""
-    own = in_namespace(kubectl, namespace)
-    words = own.words("auth", "can-i", "patch", f"{FLEETS}/{name}")
+def rights(kubectl: Kubectl, fleet: ObservedFleet) -> RawObject:
+    """Return whether the user may patch a fleet, and which buttons a policy would deny."""
+    own = in_namespace(kubectl, fleet.namespace)
+    words = own.words("auth", "can-i", "patch", f"{FLEETS}/{fleet.name}")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.stdout.strip() == "yes":
-        return {"patch": True, "why": ""}
-    need = f"read-only: you may not patch {name} in {namespace}"
-    return {"patch": False, "why": f"{need} (kubectl auth can-i patch {FLEETS}/{name})"}
+        return {"patch": True, "why": "", "denied": _denied(own, fleet)}
+    need = f"read-only: you may not patch {fleet.name} in {fleet.namespace}"
+    why = f"{need} (kubectl auth can-i patch {FLEETS}/{fleet.name})"
+    return {"patch": False, "why": why, "denied": {}}
+
+
+def _denied(own: Kubectl, fleet: ObservedFleet) -> dict[str, str]:
+    """Return the words of an admission policy or webhook about each button that it denies."""
+    tried = page_actions.trials(fleet, now())
+    with ThreadPoolExecutor(len(tried)) as pool:
+        said = pool.map(lambda change: _denial(own, fleet, change), tried.values())
+    return {name: words for name, words in zip(tried, said, strict=True) if words}
+
+
+def _denial(own: Kubectl, fleet: ObservedFleet, change: SpecChange) -> str:
+    """Return why the API server denies a change; empty if it allows it, or has another reason."""
+    try:
+        own.patch(fleet.name, changes.operations(fleet, change), is_dry=True)
+    except PluginError as error:
+        found = _DENIED.search(str(error))
+        return found[1] if found else ""
+    return ""
 
 
 def carried_out(kubectl: Kubectl, asked: ChangeRequest) -> RawObject:

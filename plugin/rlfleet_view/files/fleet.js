@@ -55,8 +55,12 @@ function actions(fleet, act) {
   if (fleet.readOnly) return el("p", { class: "quiet read-only" }, fleet.readOnly);
   if (!fleet.rights) return null;
   if (!fleet.rights.patch) return el("p", { class: "quiet read-only" }, fleet.rights.why);
-  return el("div", { class: "actions" }, (fleet.actions ?? []).map((action) =>
-    el("button", { type: "button", "data-action": action.name, class: action.kind, click: () => act(fleet, action) }, action.label)));
+  const denied = fleet.rights.denied, all = fleet.actions ?? [];
+  const kept = all.filter((action) => action.name in denied);
+  return [
+    el("div", { class: "actions" }, all.filter((action) => !(action.name in denied)).map((action) =>
+      el("button", { type: "button", "data-action": action.name, class: action.kind, click: () => act(fleet, action) }, action.label))),
+    kept.length > 0 && el("p", { class: "quiet denied break" }, `not yours: ${kept.map((action) => action.label).join(", ")} (${denied[kept[0].name]})`)];
 }
 
 function alerts(fleet) {

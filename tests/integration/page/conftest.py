@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev.kubernetes import apiserver
+from tests.integration.chart.rendering import rendered
 from tests.integration.conftest import kubectl
 from tests.integration.page import browser
 from tests.integration.page.browser import Browser
@@ -81,3 +82,16 @@ def viewer(plane: apiserver.ControlPlane, namespace: str) -> str:
     kubectl(plane, "create", "role", "viewer", verbs, resource, about)
     kubectl(plane, "create", "rolebinding", "viewer", "--role=viewer", "--user=sam", about)
     return "sam"
+
+
+@pytest.fixture
+def trainer(plane: apiserver.ControlPlane, namespace: str) -> Iterator[str]:
+    """A user who may patch fleets, of which the chart's policy leaves the version."""
+    policies = rendered("--show-only=templates/admission-policy.yaml")
+    verbs, resource = "--verb=get,list,watch,patch", "--resource=rlinferencefleets.rlfleet.dev"
+    about = f"--namespace={namespace}"
+    kubectl(plane, "create", "role", "trainer", verbs, resource, about)
+    kubectl(plane, "create", "rolebinding", "trainer", "--role=trainer", "--user=tim", about)
+    kubectl(plane, "apply", "--filename=-", stdin=policies)
+    yield "tim"
+    kubectl(plane, "delete", "--filename=-", stdin=policies)

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from dev.kubernetes.apiserver import ControlPlane
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
 from tests.hollow import HollowNode
-from tests.integration.conftest import Fleet, Operator, until
+from tests.integration.conftest import Fleet, Operator, kubectl, until
 from tests.integration.page.browser import Browser
 from tests.integration.page.conftest import RunningDashboard
 from tests.unit.rlfleet_view.recordings import fleet as recorded
@@ -160,6 +161,31 @@ async def test_a_user_without_the_right_gets_no_buttons_and_no_change(
     said = await page.run(ask, json.dumps(body))
     assert "forbidden" in json.loads(said)["error"]
     assert (await fleet.get())["spec"]["weightVersion"] == "step-1"
+
+
+async def test_a_trainer_gets_the_buttons_that_the_chart_s_policy_allows(
+    page: Browser, dashboard: Start, fleet: Fleet, plane: ControlPlane, trainer: str
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    words = ["patch", "rlf", "qwen", f"--as={trainer}", f"--namespace={fleet.namespace}"]
+    words += ["--type=merge", '--patch={"spec":{"replicas":7}}', "--dry-run=server"]
+
+    async def answer() -> str:
+        done = await asyncio.to_thread(kubectl, plane, *words, check=False)
+        return done.stdout + done.stderr
+
+    async def is_enforced() -> bool:
+        return "denied request" in await answer()
+
+    # The API server enforces a new policy after some seconds.
+    await until(is_enforced, describe=answer)
+
+    await page.open((await dashboard(f"--as={trainer}")).url)
+    await page.sees("Set version", "#part-actions")
+
+    assert await page.count("#part-actions button") == 1
+    denied = await page.text("#part-actions .denied")
+    assert denied.startswith("not yours: Pause (a trainer may change spec.weightVersion")
 
 
 async def test_names_and_messages_are_text_whatever_stands_in_them(
