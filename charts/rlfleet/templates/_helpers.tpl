@@ -81,8 +81,9 @@ Deployment. */}}
 {{- define "rlfleet.check" -}}
 {{- range $path := list
   "commonLabels" "crds" "global" "global.imagePullSecrets" "image" "imagePullSecrets" "metrics"
-  "metrics.dashboard" "metrics.dashboard.labels" "metrics.podMonitors" "metrics.podMonitors.labels"
-  "metrics.rules" "metrics.rules.labels" "networkPolicy" "networkPolicy.prometheus"
+  "metrics.dashboard" "metrics.dashboard.labels" "metrics.podMonitors"
+  "metrics.podMonitors.labels" "metrics.rules" "metrics.rules.labels"
+  "metrics.rules.noNewVersionSeconds" "networkPolicy" "networkPolicy.prometheus"
   "networkPolicy.samplers" "networkPolicy.trainers" "operator" "operator.adminPort"
   "operator.fleetsPort" "operator.logLevel" "operator.metricsPort" "operator.pollSeconds"
   "operator.sidecarConcurrency" "operator.watchSilenceSeconds" "podDisruptionBudget" "podLabels"
@@ -120,6 +121,25 @@ Deployment. */}}
 {{- if eq (int .Values.operator.metricsPort) (int .Values.operator.fleetsPort) -}}
 {{- fail (printf "operator.metricsPort and operator.fleetsPort are both %d, and one pod cannot listen twice; change one of them" (int .Values.operator.metricsPort)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The groups of rules/rlfleet.yaml, with the limit of RLFleetNoNewVersion, or without that alert. */}}
+{{- define "rlfleet.alerts" -}}
+{{- $file := .Files.Get "rules/rlfleet.yaml" | fromYaml -}}
+{{- $limit := int64 .Values.metrics.rules.noNewVersionSeconds -}}
+{{- range $group := $file.groups -}}
+{{- $rules := list -}}
+{{- range $rule := $group.rules -}}
+{{- if eq $rule.alert "RLFleetNoNewVersion" -}}
+{{- $_ := set $rule "expr" ($rule.expr | replace "> 86400" (printf "> %d" $limit)) -}}
+{{- end -}}
+{{- if or $limit (ne $rule.alert "RLFleetNoNewVersion") -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $group "rules" $rules -}}
+{{- end -}}
+{{- toYaml $file -}}
 {{- end -}}
 
 {{/* What the operator may do where fleets are. No wildcard, no list of Secrets. */}}

@@ -94,6 +94,7 @@ ELSEWHERE = {
         for kind in ("rules", "dashboard")
         for name in ("enabled", "labels")
     ),
+    "metrics.rules.noNewVersionSeconds",
 }
 
 

@@ -81,3 +81,28 @@ def test_files_are_rendered_as_they_are() -> None:
     assert rules["spec"] == yaml.safe_load((CHART / "rules" / "rlfleet.yaml").read_text())
     assert dashboard.strip() == (CHART / "dashboards" / "rlfleet.json").read_text().strip()
     assert rules["metadata"]["labels"]["team"] == "rl"
+
+
+def alerts(*values: str) -> dict[str, Any]:
+    """Return the rules of the chart by their alerts."""
+    (group,) = rendered(EACH["rules"], *values)["PrometheusRule", "rlfleet"]["spec"]["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+@pytest.mark.parametrize("limit", [1, 7200, 10_000_000])
+def test_the_limit_of_a_trainer_s_silence_is_a_value(limit: int) -> None:
+    name, before = "RLFleetNoNewVersion", alerts()
+    now = alerts(f"metrics.rules.noNewVersionSeconds={limit}")
+
+    assert before[name]["expr"].count("> 86400 ") == 1
+    expr = before[name]["expr"].replace("> 86400 ", f"> {limit} ")
+    assert now == before | {name: before[name] | {"expr": expr}}
+
+
+def test_without_a_limit_no_silence_of_a_trainer_is_an_alert() -> None:
+    all_of_them = alerts()
+
+    left = alerts("metrics.rules.noNewVersionSeconds=0")
+
+    del all_of_them["RLFleetNoNewVersion"]
+    assert left == all_of_them
