@@ -83,11 +83,11 @@ Deployment. */}}
   "commonLabels" "crds" "global" "global.imagePullSecrets" "image" "imagePullSecrets" "metrics"
   "metrics.dashboard" "metrics.dashboard.labels" "metrics.podMonitors"
   "metrics.podMonitors.labels" "metrics.rules" "metrics.rules.labels"
-  "metrics.rules.noNewVersionSeconds" "networkPolicy" "networkPolicy.prometheus"
-  "networkPolicy.samplers" "networkPolicy.trainers" "operator" "operator.adminPort"
-  "operator.fleetsPort" "operator.logLevel" "operator.metricsPort" "operator.pollSeconds"
-  "operator.sidecarConcurrency" "operator.watchSilenceSeconds" "podDisruptionBudget" "podLabels"
-  "rbac" "serviceAccount" "serviceAccount.create" "worker"
+  "metrics.rules.noNewVersionSeconds" "metrics.serviceMonitors" "metrics.serviceMonitors.labels"
+  "networkPolicy" "networkPolicy.prometheus" "networkPolicy.samplers" "networkPolicy.trainers"
+  "operator" "operator.adminPort" "operator.fleetsPort" "operator.logLevel" "operator.metricsPort"
+  "operator.pollSeconds" "operator.sidecarConcurrency" "operator.watchSilenceSeconds"
+  "podDisruptionBudget" "podLabels" "rbac" "serviceAccount" "serviceAccount.create" "worker"
 -}}
 {{- $at := $.Values -}}
 {{- range splitList "." $path -}}
@@ -117,6 +117,9 @@ Deployment. */}}
 {{- $issuer := (.Values.operator.fleetsTLS | default dict).issuer -}}
 {{- if and $issuer (not $issuer.name) -}}
 {{- fail "operator.fleetsTLS.issuer has no name; write {name: ISSUER} or {name: ISSUER, kind: ClusterIssuer}" -}}
+{{- end -}}
+{{- if and .Values.metrics.podMonitors.enabled .Values.metrics.serviceMonitors.enabled -}}
+{{- fail "metrics.podMonitors and metrics.serviceMonitors are both enabled, and Prometheus would scrape each target twice; enable one of them" -}}
 {{- end -}}
 {{- if eq (int .Values.operator.metricsPort) (int .Values.operator.fleetsPort) -}}
 {{- fail (printf "operator.metricsPort and operator.fleetsPort are both %d, and one pod cannot listen twice; change one of them" (int .Values.operator.metricsPort)) -}}

@@ -86,9 +86,13 @@ ELSEWHERE = {
     # test_network_policies.py
     *(f"networkPolicy.{name}" for name in ("namespaces", "trainers", "samplers", "prometheus")),
     *(f"networkPolicy.{name}Egress" for name in ("operator", "worker")),
-    # metrics/test_monitoring_chart.py, test_chart_objects.py
+    # metrics/test_monitoring_chart.py, metrics/test_service_monitors.py, test_chart_objects.py
     "metrics.service",
-    *(f"metrics.podMonitors.{name}" for name in ("enabled", "interval", "labels")),
+    *(
+        f"metrics.{kind}.{name}"
+        for kind in ("podMonitors", "serviceMonitors")
+        for name in ("enabled", "interval", "labels")
+    ),
     *(
         f"metrics.{kind}.{name}"
         for kind in ("rules", "dashboard")

@@ -6,18 +6,11 @@ from typing import Any
 
 import yaml
 
-from dev import steps
-from dev.prometheus import programs
 from tests.integration.conftest import ROOT
+from tests.integration.metrics.promtool import promtool
 
 RULES = ROOT / "charts" / "rlfleet" / "rules" / "rlfleet.yaml"
 CASES = Path(__file__).parent / "alerts.yaml"
-
-
-def promtool(*words: str) -> subprocess.CompletedProcess[str]:
-    steps.run(programs.build_steps())
-    argv = [str(programs.path("promtool")), *words]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
 
 
 def rules() -> dict[str, Any]:

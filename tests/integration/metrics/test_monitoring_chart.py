@@ -14,6 +14,7 @@ from tests.integration.chart.rendering import CHART
 EACH = {
     "service": "metrics.service=true",
     "monitors": "metrics.podMonitors.enabled=true",
+    "services": "metrics.serviceMonitors.enabled=true",
     "rules": "metrics.rules.enabled=true",
     "dashboard": "metrics.dashboard.enabled=true",
 }
@@ -31,6 +32,14 @@ def rendered(*values: str) -> dict[tuple[str, str], dict[str, Any]]:
     [
         ("service", {("Service", "rlfleet-metrics")}),
         ("monitors", {("PodMonitor", "rlfleet-operator"), ("PodMonitor", "rlfleet-engines")}),
+        (
+            "services",
+            {
+                ("Service", "rlfleet-metrics"),
+                ("ServiceMonitor", "rlfleet-operator"),
+                ("ServiceMonitor", "rlfleet-engines"),
+            },
+        ),
         ("rules", {("PrometheusRule", "rlfleet")}),
         ("dashboard", {("ConfigMap", "rlfleet-dashboard")}),
     ],
