@@ -68,6 +68,15 @@ def required(module: Path, path: str) -> Path:
     return Path(_go(module, "list", "-m", "-f", "{{.Dir}}", path).strip())
 
 
+def pinned(module: Path, path: str) -> tuple[str, str]:
+    """Return version and checksum of a module that a module of ours requires, by its go.sum."""
+    for line in (module / "go.sum").read_text().splitlines():
+        name, version, checksum = line.split()
+        if name == path and not version.endswith("/go.mod"):
+            return version, checksum
+    raise StepFailed(f"{module}/go.sum does not have {path}")
+
+
 def _go(module: Path, *argv: str) -> str:
     if not shutil.which("go"):
         raise StepFailed("this is compiled here: install Go 1.24 or newer, see go.dev/dl")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dev import cache, environment, steps, target
-from dev.gitops import judge, tools
+from dev.gitops import definitions, judge, tools
 from dev.kubernetes import binaries, clients
 from dev.node import cluster
 from dev.prometheus import programs
@@ -102,6 +102,7 @@ def _make_ready(part: str, are_made: Callable[[], None]) -> None:
         steps.run(binaries.build_steps(binaries.CONTROL_PLANE, binaries.CLIENTS))
     if part == "integration":
         steps.run([*server.build_steps(), *programs.build_steps(), *judge.build_steps()])
+        steps.run(definitions.make_steps())
     if part == "tools":
         steps.run([*server.build_steps(), *programs.build_steps(), *tools.build_steps()])
     if part == "e2e":

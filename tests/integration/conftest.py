@@ -23,6 +23,7 @@ import yaml
 from kubernetes.aio import client, config
 
 from dev import plugin, steps
+from dev.gitops import definitions
 from dev.kubernetes import apiserver, audit, control_plane
 from faults import processes
 from rlfleet_operator.kube.client import Json, KubeClient, fleet_path
@@ -71,7 +72,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def plane(pytestconfig: pytest.Config) -> Iterator[apiserver.ControlPlane]:
-    """A control plane that knows the CRD: the one that is shared, or one of its own."""
+    """A control plane that knows the CRD, and those of other projects that we make objects of.
+
+    It is the one that is shared, or one of its own.
+    """
     shared: dict[str, str] | None = getattr(pytestconfig, "workerinput", {}).get(PLANE)
     if shared is None:
         with _defined() as running:
@@ -83,9 +87,11 @@ def plane(pytestconfig: pytest.Config) -> Iterator[apiserver.ControlPlane]:
 
 @contextmanager
 def _defined() -> Iterator[apiserver.ControlPlane]:
-    steps.run(apiserver.ready_steps())
+    steps.run([*apiserver.ready_steps(), *definitions.make_steps()])
     with apiserver.running(controllers=CONTROLLERS) as running:
         kubectl(running, "apply", "-f", str(ROOT / "crds"))
+        # Some are too long for the annotation of a client-side apply.
+        kubectl(running, "apply", "--server-side", "-f", str(definitions.folder()))
         apiserver.await_definition(running)
         grant(running)
         yield running

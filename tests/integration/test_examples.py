@@ -25,18 +25,8 @@ RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 DEFAULTS = pod_manifest.Defaults(worker_image="worker:1")
 KUSTOMIZATION = "kustomization.yaml"
 KNOWN = {".yaml", ".yml", ".md"}
-FOREIGN: dict[str, str] = {
-    "keda.sh/v1alpha1/ScaledObject": "KEDA",
-    "argoproj.io/v1alpha1/Application": "Argo CD",
-    "kustomize.toolkit.fluxcd.io/v1/Kustomization": "Flux",
-}
-"""Kinds of other projects, as apiVersion/Kind, that the API server of the tests lacks, and why."""
 NO_OBJECTS = {"autoscaling/prometheus-adapter.yaml": "a chart of others"}
 """YAML files that hold no objects, such as a chart's values, and what reads them in the tests."""
-
-
-FOREIGN_FOLDERS = {"gitops"}
-"""Folders with nothing but objects of other projects."""
 
 
 def files(*suffixes: str) -> list[str]:
@@ -71,18 +61,14 @@ def pods_of(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield pod_manifest.pod(fleet_from({**one, "metadata": metadata}), 0, DEFAULTS)
 
 
-def known(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in objects if f"{one['apiVersion']}/{one['kind']}" not in FOREIGN]
-
-
-@pytest.mark.parametrize("folder", [name for name in FOLDERS if name not in FOREIGN_FOLDERS])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_the_api_server_accepts_manifests_what_kustomize_makes_and_worker_pods(
     plane: apiserver.ControlPlane, namespace: str, folder: str
 ) -> None:
     kubectl(plane, "label", "namespace", namespace, RESTRICTED)
     raw = [read(name) for name in MANIFESTS if Path(name).parts[0] == folder]
     made = [built(name) for name in BUILDS if Path(name).parts[0] == folder]
-    objects = known([one for some in (*raw, *made) for one in some])
+    objects = [one for some in (*raw, *made) for one in some]
     objects += pods_of(objects)
     for one in objects:
         one["metadata"].pop("namespace", None)
@@ -130,13 +116,7 @@ def test_a_kustomization_leaves_out_no_manifest_next_to_it(folder: str) -> None:
     assert written <= made
 
 
-def test_the_tables_of_exceptions_name_what_is_there() -> None:
-    kinds = {f"{one['apiVersion']}/{one['kind']}" for name in MANIFESTS for one in read(name)}
-
-    assert set(FOREIGN) <= kinds
-    for folder in FOREIGN_FOLDERS:
-        inside = (name for name in MANIFESTS if Path(name).parts[0] == folder)
-        assert not any(known(read(name)) for name in inside)
+def test_the_table_of_exceptions_names_what_is_there() -> None:
     assert set(NO_OBJECTS) <= set(YAML)
 
 

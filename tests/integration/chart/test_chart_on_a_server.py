@@ -60,9 +60,26 @@ MATRIX = {
     "a name of one's own": "{nameOverride: weights, metrics: {service: true}}",
     "a dashboard": "metrics: {dashboard: {enabled: true, labels: {team: rl}}, service: true}",
 }
+OTHERS = {
+    "monitors of pods, alerts": """
+        namespaces: [default]
+        metrics:
+          podMonitors: {enabled: true, interval: 1m, labels: {team: rl}}
+          rules: {enabled: true, labels: {team: rl}}""",
+    "monitors of services": "metrics: {serviceMonitors: {enabled: true, interval: 500ms}}",
+    "alerts with a limit": "metrics: {rules: {enabled: true, noNewVersionSeconds: 3600}}",
+    "a certificate": "operator: {fleetsTLS: {issuer: {name: internal, kind: ClusterIssuer}}}",
+}
+"""Objects of other projects, next to the same pods."""
+MISSPELLED = {
+    "PodMonitor": ("podMonitors", "honorLabels: true", "honourLabels: true"),
+    "ServiceMonitor": ("serviceMonitors", "action: keepequal", "action: keep-equal"),
+    "PrometheusRule": ("rules", "for: 30m", "for: half an hour"),
+}
+"""Of each kind: the value that makes it, and a mistake that its definition forbids."""
 
 
-@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+@pytest.mark.parametrize("values", (MATRIX | OTHERS).values(), ids=(MATRIX | OTHERS).keys())
 def test_the_api_server_knows_every_field(plane: apiserver.ControlPlane, values: str) -> None:
     # Not the name of the release that other tests install: apply would warn of its roles.
     text = rendered("--namespace=default", values=values, name="dry")
@@ -73,6 +90,24 @@ def test_the_api_server_knows_every_field(plane: apiserver.ControlPlane, values:
     # A warning is a field that has no effect, or one that will go.
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == sum(1 for one in yaml.safe_load_all(text) if one)
+
+
+@pytest.mark.parametrize("kind", MISSPELLED)
+def test_the_prometheus_operator_s_definitions_see_a_mistake(
+    plane: apiserver.ControlPlane, kind: str
+) -> None:
+    value, right, wrong = MISSPELLED[kind]
+    text = rendered("--namespace=default", f"--set=metrics.{value}.enabled=true", name="dry")
+    ours = [one for one in yaml.safe_load_all(text) if one and one["kind"] == kind]
+    words = ("apply", "--dry-run=server", "--validate=strict", "--filename=-")
+
+    def refused(made: str) -> bool:
+        return kubectl(plane, *words, stdin=made, check=False).returncode != 0
+
+    made = yaml.safe_dump_all(ours)
+    assert right in made
+    assert not refused(made)
+    assert refused(made.replace(right, wrong))
 
 
 @pytest.mark.parametrize("release", ["v0.2", "2-rl", "r" * 53, "a." * 26 + "a"])
