@@ -1,7 +1,9 @@
+import re
 from pathlib import Path
 
+from dev import cache
 from dev.tour import script
-from dev.tour.script import Command, Picture, Requests, Text
+from dev.tour.script import Command, Part, Picture, Requests, Text
 
 PAGE = """\
 # A tour
@@ -51,6 +53,44 @@ def test_commands_stand_in_fences() -> None:
 
 
 def test_each_marker_of_the_script_is_understood() -> None:
-    page = Path(script.__file__).with_name("script.md").read_text()
+    assert not [one for one in written() if isinstance(one, Text) and "<!--" in one.line]
 
-    assert not [one for one in script.parts(page) if isinstance(one, Text) and "<!--" in one.line]
+
+def written() -> list[Part]:
+    return list(script.parts(Path(script.__file__).with_name("script.md").read_text()))
+
+
+def shown_page() -> list[str]:
+    return (cache.REPOSITORY / "docs" / "tour.md").read_text().splitlines()
+
+
+def pattern_of(part: Part) -> str:
+    """Return the pattern of the page's line for a part; empty without one."""
+    match part:
+        case Text(line):
+            return re.escape(line)
+        case Command(line):
+            # The page names the chart and the images that there were.
+            return re.escape("$ ") + re.sub(r"\\\$[A-Z_]+", r"\\S+", re.escape(line))
+        case Picture():
+            return re.escape(f"![{part.caption}](assets/tour-{part.name}.png)")
+        case Requests(is_begin=True):
+            return ""
+        case Requests():
+            return r"[0-9]+ requests were sent, none was lost; the slowest took [0-9.]+ s\."
+
+
+def test_the_page_shows_the_commands_of_the_script_and_no_other() -> None:
+    expected = [pattern_of(part) for part in written() if isinstance(part, Command)]
+    shown = [line for line in shown_page() if line.startswith("$ ")]
+
+    for line, pattern in zip(shown, expected, strict=False):
+        assert re.fullmatch(pattern, line), "docs/tour.md is of an older script: run `make tour`"
+    assert len(shown) == len(expected)
+
+
+def test_the_page_has_the_words_and_pictures_of_the_script_in_their_order() -> None:
+    left = iter(shown_page())
+
+    for pattern in filter(None, map(pattern_of, written())):
+        assert any(re.fullmatch(pattern, line) for line in left), f"not there: {pattern}"
