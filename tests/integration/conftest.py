@@ -401,13 +401,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def rlf(program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: Path) -> Run:
-    """Run `kubectl rlf WORDS` in the test's namespace; the status is given if it is not 0."""
-    env = {
+def user(program: Path, plane: apiserver.ControlPlane, tmp_path: Path) -> dict[str, str]:
+    """The environment of a user whose kubectl finds the built file."""
+    return {
         "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
         "HOME": str(tmp_path),
         "KUBECONFIG": str(plane.kubeconfig),
     }
+
+
+@pytest.fixture
+def rlf(user: dict[str, str], namespace: str) -> Run:
+    """Run `kubectl rlf WORDS` in the test's namespace; the status is given if it is not 0."""
 
     async def run(
         *words: str, status: int = 0, verb: str = "rlf"
@@ -416,7 +421,7 @@ def rlf(program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: 
         argv += [] if verb != "rlf" else [f"--namespace={namespace}"]
         # In a thread: the hollow workers answer from this loop.
         done = await asyncio.to_thread(
-            subprocess.run, argv, env=env, capture_output=True, text=True, check=False, timeout=240
+            subprocess.run, argv, env=user, capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done
