@@ -68,7 +68,7 @@ def _debian(parts: list[str]) -> list[dict[str, str]]:
     if "tools" in parts:
         found += [packages.TOOLS]
     if "integration" in parts:
-        found += [packages.BROWSER]
+        found += [packages.BROWSER, packages.SHELLS]
     if "e2e" in parts and not target.is_existing():
         found += [packages.NODE, packages.IMAGES]
     return found

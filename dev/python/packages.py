@@ -24,6 +24,7 @@ NODE = {
 }
 CONTROL_PLANE = {"etcd": "etcd-server", "openssl": "openssl"}
 BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+SHELLS = {"zsh": "zsh", "fish": "fish"}
 TOOLS = {"redis-server": "redis-server", "git": "git"}
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 

@@ -6,7 +6,6 @@ It runs without our packages on its path, so that what it lacks shows.
 import asyncio
 import functools
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -196,20 +195,13 @@ async def test_each_shell_has_a_script(rlf: Run, shell: str) -> None:
     assert "_KUBECTL_RLF_COMPLETE" in (await rlf("completion", shell)).stdout
 
 
-async def test_bash_completes_by_its_script(
-    plane: apiserver.ControlPlane, program: Path, fleet: Fleet, tmp_path: Path
-) -> None:
+async def test_bash_completes_by_its_script(fleet: Fleet, user: dict[str, str]) -> None:
     await fleet.create(weightVersion="step-1")
     words = f"kubectl-rlf --namespace {fleet.namespace} status q"
     typed = f"COMP_WORDS=({words}); COMP_CWORD=4; _kubectl_rlf_completion kubectl-rlf"
     script = f'source <(kubectl-rlf completion bash); {typed}; echo "${{COMPREPLY[@]}}"'
-    env = {
-        "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
-        "HOME": str(tmp_path),
-        "KUBECONFIG": str(plane.kubeconfig),
-    }
     run = functools.partial(subprocess.run, check=True, capture_output=True, text=True)
-    done = await asyncio.to_thread(run, ["bash", "-c", script], env=env)
+    done = await asyncio.to_thread(run, ["bash", "-c", script], env=user)
     assert done.stdout == "qwen\n"
 
 

@@ -1,7 +1,10 @@
-"""What a person sees of `make plugin`'s file at a terminal."""
+"""What a person sees of `make plugin`'s file at a terminal, and what shells complete by it."""
 
 import asyncio
+import functools
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +55,51 @@ async def test_a_terminal_without_colours_gets_none(fleet: Fleet, user: dict[str
         assert await asyncio.to_thread(shown.ended) == -signal.SIGINT
 
     assert not COLOUR.search(shown.printed)
+
+
+TYPED = [("sta", "status"), ("status --namespace {namespace} q", "qwen"), ("completion z", "zsh")]
+"""What is typed after kubectl-rlf, and the word that Tab makes of the last one."""
+
+
+def keep(user: dict[str, str], name: str, text: str) -> None:
+    """Write a file of the user's home."""
+    path = Path(user["HOME"], name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+async def test_fish_completes_by_its_script(fleet: Fleet, user: dict[str, str]) -> None:
+    await fleet.create(weightVersion="step-1")
+    run = functools.partial(
+        subprocess.run, env=user, check=True, capture_output=True, text=True, timeout=60
+    )
+    printed = await asyncio.to_thread(run, ["kubectl", "rlf", "completion", "fish"])
+    keep(user, ".config/fish/completions/kubectl-rlf.fish", printed.stdout)
+
+    for typed, word in TYPED:
+        line = f"kubectl-rlf {typed.format(namespace=fleet.namespace)}"
+        offered = await asyncio.to_thread(run, ["fish", "-c", f"complete --do-complete '{line}'"])
+        # A description stands behind a tab.
+        assert [one.partition("\t")[0] for one in offered.stdout.splitlines()] == [word]
+
+
+ZSHRC = """\
+PS1='$ '
+autoload -Uz compinit && compinit -u
+source <(kubectl rlf completion zsh)
+"""
+
+
+async def test_zsh_completes_by_its_script(fleet: Fleet, user: dict[str, str]) -> None:
+    await fleet.create(weightVersion="step-1")
+    keep(user, ".zshrc", ZSHRC)
+
+    with terminal.running(["zsh", "-i"], user) as shown:
+        await asyncio.to_thread(shown.wait, r"^\$")
+        for typed, word in TYPED:
+            line = f"kubectl-rlf {typed.format(namespace=fleet.namespace)}"
+            shown.press(f"{line}\t")
+            await asyncio.to_thread(shown.wait, f"{line.rpartition(' ')[0]} {word} ?$")
+            shown.press("\x15")
+        shown.press("exit\n")
+        assert await asyncio.to_thread(shown.ended) == 0
