@@ -1,6 +1,6 @@
 """What a fleet itself says: conditions, workers, its token, pods that are missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, unknown, warning
 from rlfleet_kubectl.core.doctor.scene import FleetScene, kubectl_in, seconds_since
@@ -183,10 +183,16 @@ def _of_certificate(scene: FleetScene) -> Iterator[Finding]:
         said = f"got {what}, expected {', '.join(_TLS_KEYS)} (sidecar.tlsSecret)"
         about = f"secret {scene.fleet.namespace}/{name}"
         files = " ".join(f"--from-file={key}" for key in _TLS_KEYS)
-        mend = f"create secret generic {name} {files}, or see cert-manager's Certificate"
-        yield error(
-            "CertificateMissing", about, said, f"{kubectl_in(scene.fleet.namespace)} {mend}"
-        )
+        create = f"create secret generic {name} {files}"
+        way = f"{_added(name, lacking) if name in known else create}, or see cert-manager's"
+        mend = f"{kubectl_in(scene.fleet.namespace)} {way} Certificate"
+        yield error("CertificateMissing", about, said, mend)
+
+
+def _added(name: str, keys: Sequence[str]) -> str:
+    """Return what adds files to a Secret, of whatever type: its name is taken for `create`."""
+    values = ",".join(f'\\"{key}\\":\\"$(base64 <{key} | tr -d \'\\n\')\\"' for key in keys)
+    return f'patch secret {name} -p "{{\\"data\\":{{{values}}}}}"'
 
 
 def _of_pods(scene: FleetScene) -> Iterator[Finding]:

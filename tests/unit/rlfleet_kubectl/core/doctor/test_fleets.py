@@ -255,7 +255,7 @@ SHOWN: list[Defect] = [
         E,
         "CertificateMissing",
         "got no ca.crt",
-        "from-file=ca.crt",
+        r"""secret qwen-tls -p "{\"data\":{\"ca.crt\":\"$(base64 <ca.crt | tr -d '\n')\"}}""",
     ),
     (
         "no pods",
