@@ -31,14 +31,13 @@ LEASE = "rlfleet"
 
 
 def installed(plane: apiserver.ControlPlane, namespace: str) -> None:
-    """Apply what the chart renders for one namespace; no controller writes the status."""
+    """Install the chart for one namespace; no controller writes the status."""
     chart = str(ROOT / "charts" / "rlfleet")
-    words = ["helm", "template", LEASE, chart, f"--namespace={namespace}", *IMAGES]
+    words = ["helm", "install", LEASE, chart, f"--namespace={namespace}", *IMAGES]
     words += ["--set=crds.enabled=false", f"--set=namespaces={{{namespace}}}"]
     # Those are of the whole cluster, where another test's helm would find them.
-    words += ["--set=rbac.userRoles=false"]
-    text = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
-    kubectl(plane, f"--namespace={namespace}", "apply", "-f", "-", stdin=text)
+    words += ["--set=rbac.userRoles=false", f"--kubeconfig={plane.kubeconfig}"]
+    subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
     written(plane, namespace, "deployment", LEASE, {"replicas": 2, "readyReplicas": 2})
 
 

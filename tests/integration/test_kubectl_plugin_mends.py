@@ -1,0 +1,203 @@
+"""What doctor of `make plugin`'s file prints as a mend, run by bash: the finding is gone then.
+
+A word in capitals stands for what only the user knows.
+"""
+
+import asyncio
+import functools
+import json
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dev.kubernetes import apiserver
+from tests.integration.conftest import ROOT, Fleet, Run, kubectl, until
+from tests.integration.test_kubectl_plugin_care import (
+    LEASE,
+    checks,
+    healthy,  # noqa: F401 - a fixture
+    written,
+)
+
+pytestmark = pytest.mark.integration
+
+Findings = dict[str, dict[str, Any]]
+Doctor = Callable[[], Awaitable[Findings]]
+Mend = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def ran(user: dict[str, str]) -> Callable[..., Awaitable[subprocess.CompletedProcess[str]]]:
+    """Run a program as the user, in a thread: the hollow workers answer from this loop."""
+    run = functools.partial(
+        subprocess.run, env=user, capture_output=True, text=True, check=False, timeout=240
+    )
+    return functools.partial(asyncio.to_thread, run)
+
+
+@pytest.fixture
+def doctor(ran: Callable[..., Any], fleet: Fleet) -> Doctor:
+    """Return the findings about the fleet, whatever doctor's exit status."""
+
+    async def found() -> Findings:
+        near = (f"--operator-namespace={fleet.namespace}", f"--namespace={fleet.namespace}")
+        return checks(await ran(["kubectl", "rlf", "doctor", fleet.name, *near, "-o", "json"]))
+
+    return found
+
+
+@pytest.fixture
+def mend(ran: Callable[..., Any], doctor: Doctor, tmp_path: Path) -> Mend:
+    """Run the command of a finding, its words in capitals replaced, until doctor is silent."""
+
+    async def run(check: str, *, cwd: Path = tmp_path, is_over: bool = True, **known: str) -> None:
+        printed = (await doctor())[check]["mend"]
+        command = printed[printed.index("kubectl") if "kubectl" in printed else 0 :]
+        command = command.partition(", or ")[0]
+        for word, value in known.items():
+            command = command.replace(word, value)
+        done = await ran(["bash", "-euo", "pipefail", "-c", command], cwd=cwd)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+        async def is_gone() -> bool:
+            return check not in await doctor()
+
+        if is_over:
+            await until(is_gone, describe=lambda: described(doctor))
+
+    return run
+
+
+async def described(doctor: Doctor) -> str:
+    return json.dumps(await doctor(), indent=1)
+
+
+async def test_what_is_broken_in_an_installation_is_mended_by_what_doctor_prints(
+    plane: apiserver.ControlPlane,
+    healthy: Fleet,  # noqa: F811 - a fixture
+    doctor: Doctor,
+    mend: Mend,
+) -> None:
+    here = functools.partial(kubectl, plane, f"--namespace={healthy.namespace}")
+    here("delete", "rolebinding", LEASE)
+    here("scale", "deploy", LEASE, "--replicas=0")
+    here("delete", "secret", "qwen-admin")
+    here("create", "secret", "generic", "qwen-admin", "--from-literal=token=")
+    here("run", "qwen-2", "--image=other")
+    await healthy.patch(replicas=3)
+    broken = {"OperatorAccess", "OperatorScaledToZero", "TokenEmpty", "NameTaken"}
+    assert set(await doctor()) >= broken
+
+    # helm would scale it too.
+    await mend("OperatorScaledToZero")
+    await mend("OperatorAccess", cwd=ROOT, RELEASE=LEASE)
+    await mend("TokenEmpty")
+    await mend("NameTaken")
+    await healthy.synced()
+
+
+async def test_a_held_rollout_gets_on_by_what_doctor_prints(
+    healthy: Fleet,  # noqa: F811 - a fixture
+    doctor: Doctor,
+    mend: Mend,
+    rlf: Run,
+) -> None:
+    async def is_held() -> bool:
+        return "RolloutPaused" in await doctor()
+
+    await rlf("pause", "qwen")
+    await rlf("set-version", "qwen", "step-2")
+    await until(is_held, describe=lambda: described(doctor))
+
+    await mend("RolloutPaused")
+    assert (await healthy.synced())["serving"] == "step-2"
+
+
+KEYS = ("tls.crt", "tls.key", "ca.crt")
+SOURCE = {"url": "s3://training/run/{version}", "credentialsSecret": "store"}
+
+
+async def test_a_secret_that_is_missing_or_lacks_a_key_is_made_by_what_doctor_prints(
+    plane: apiserver.ControlPlane, fleet: Fleet, mend: Mend, tmp_path: Path
+) -> None:
+    for key in KEYS:
+        (tmp_path / key).write_text(f"{key}\n" * 40)
+    (tmp_path / "credentials").write_text("AWS_ACCESS_KEY_ID=me\n")
+    await fleet.create(sidecar={"tlsSecret": "tls"}, weights={"path": None, "source": SOURCE})
+    here = functools.partial(kubectl, plane, f"--namespace={fleet.namespace}")
+
+    await mend("CredentialsMissing", FILE="credentials")
+    await mend("CertificateMissing")
+    here("delete", "secret", "tls")
+    # As `kubectl create secret tls` and some issuers make it.
+    files = [f"--from-file={tmp_path / key}" for key in KEYS[:2]]
+    here("create", "secret", "generic", "tls", "--type=kubernetes.io/tls", *files)
+    await mend("CertificateMissing")
+    held = json.loads(here("get", "secret", "tls", "-o", "json").stdout)["data"]
+    assert set(held) == set(KEYS)
+
+
+State = dict[str, Any]
+How = tuple[State, State]
+"""How a container is, and how it ended last."""
+
+
+def pod(state: State, last: State) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a worker's pod whose engine is in a state, and its status."""
+    engine = {"name": "engine", "image": "worker:1"}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "qwen-0", "labels": {"rlfleet.dev/fleet": "qwen"}},
+        "spec": {"containers": [engine]},
+    }
+    more = {"imageID": "", "ready": False, "restartCount": 4, "state": state, "lastState": last}
+    return made, {"phase": "Pending", "containerStatuses": [{**engine, **more}]}
+
+
+CRASHED: How = (
+    {"waiting": {"reason": "CrashLoopBackOff"}},
+    {"terminated": {"reason": "OOMKilled", "exitCode": 137}},
+)
+UNPULLED: How = ({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}, {})
+DENIED: How = ({"waiting": {"reason": "ErrImagePull", "message": "401 Unauthorized"}}, {})
+
+
+@pytest.mark.parametrize(
+    ("how", "check", "known", "field", "value"),
+    [
+        (CRASHED, "ContainerCrashes", {"SIZE": "4Gi"}, "engine.resources.limits.memory", "4Gi"),
+        (UNPULLED, "ImageNotPulled", {"IMAGE": "worker:2"}, "engine.image", "worker:2"),
+        (
+            DENIED,
+            "ImageNotPulled",
+            {"SECRET": "pull"},
+            "template.spec.imagePullSecrets.0.name",
+            "pull",
+        ),
+    ],
+)
+async def test_the_api_server_accepts_the_patch_that_doctor_prints(
+    plane: apiserver.ControlPlane,
+    fleet: Fleet,
+    mend: Mend,
+    how: How,
+    check: str,
+    known: dict[str, str],
+    field: str,
+    value: str,
+) -> None:
+    await fleet.create(weightVersion="step-1", replicas=1)
+    made, status = pod(*how)
+    kubectl(plane, f"--namespace={fleet.namespace}", "apply", "-f", "-", stdin=json.dumps(made))
+    written(plane, fleet.namespace, "pod", "qwen-0", status)
+
+    # The pod stays as it is: an operator that replaces it is not part of this.
+    await mend(check, is_over=False, **known)
+    found: Any = (await fleet.get())["spec"]
+    for part in field.split("."):
+        found = found[int(part) if part.isdigit() else part]
+    assert found == value
