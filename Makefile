@@ -105,8 +105,8 @@ demo-down: setup ## Leave nothing of the demo behind
 	@$(PY) -m dev.demo down
 
 .PHONY: tour
-tour: setup ## Take the tour of docs/tour.md on the cluster, and write down what is seen
-	@$(PY) -m dev.tour
+tour: setup ## Take the tour of docs/tour.md on the cluster, and write down what is seen (OLD=COMMIT)
+	@$(PY) -m dev.tour $(OLD)
 
 .PHONY: follow-demo
 follow-demo: setup ## Have a fleet follow a trainer's deltas, and compare each reply (STEPS=100 EVERY=20)

@@ -29,6 +29,12 @@ DEBIAN_PACKAGES = (
     "libtcmalloc-minimal4",
     "binutils",
 )
+OPERATOR_SOURCES = (
+    "requirements/operator.lock",
+    "operator",
+    "sidecar/rlfleet_contract",
+    "plugin/rlfleet_view",
+)
 
 
 @dataclass(frozen=True)
@@ -87,13 +93,7 @@ def _other(release: str) -> Image:
 
 def operator() -> Image:
     """Return the operator's image."""
-    sources = (
-        "requirements/operator.lock",
-        "operator",
-        "sidecar/rlfleet_contract",
-        "plugin/rlfleet_view",
-    )
-    return _ours("operator", debian(), *sources)
+    return _ours("operator", debian(), *OPERATOR_SOURCES)
 
 
 def worker(release: str) -> Image:

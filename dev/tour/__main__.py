@@ -1,10 +1,12 @@
-"""Take the tour of docs/tour.md and write down what was seen: python -m dev.tour.
+"""Take the tour of docs/tour.md and write down what was seen: python -m dev.tour [COMMIT].
 
 It runs each command of dev/tour/script.md by bash on the cluster, installs the chart and plugin
 that `make release` builds, and takes pictures of the dashboard. The first command that fails ends
-it, and docs/tour.md stays as it was.
+it, and docs/tour.md stays as it was. The operator is upgraded from that of COMMIT, by default the
+one before the last change of its image.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -25,12 +27,15 @@ from dev.shell import Shell
 from dev.steps import StepFailed, say
 from dev.tour import script
 from dev.tour.pictures import Camera, camera
+from tests.e2e import skew
+from tests.e2e.skew import Release
 
 NAMESPACE = "rlfleet-tour"
 HERE = Path(__file__).parent
 PAGE = cache.REPOSITORY / "docs" / "tour.md"
 PICTURES = cache.REPOSITORY / "docs" / "assets"
 BUILD = cache.REPOSITORY / "build" / "tour"
+EARLIER = BUILD / "earlier"
 _LIMIT_S = 1200
 
 
@@ -96,8 +101,12 @@ class Tour:
 
 def main() -> None:
     """Take it."""
+    parser = argparse.ArgumentParser(prog="python -m dev.tour")
+    parser.add_argument("commit", nargs="?", help="the operator's before the upgrade")
+    commit = parser.parse_args().commit or _changed_before()
     steps.run(packages.steps(packages.BROWSER))
     shell = Shell(stage.cluster_and_images(), NAMESPACE)
+    earlier = skew.earlier(commit, "operator")
     _clear(shell)
     stage.remove_operator(shell)
     # That of an operator that was uninstalled would have the first look find no leader.
@@ -106,12 +115,13 @@ def main() -> None:
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
     _prepare(shell)
+    shell.run("helm", "package", str(earlier.tree / "charts/rlfleet"), f"--destination={EARLIER}")
     env = _environment(shell)
     with ExitStack() as running:
         running.callback(_clear, shell)
         tour = Tour(shell, env, lambda: running.enter_context(camera(env)))
         lines: list[str] = []
-        for part in script.parts(_filled((HERE / "script.md").read_text())):
+        for part in script.parts(_filled((HERE / "script.md").read_text(), earlier)):
             lines += tour.lines(part)
     PAGE.write_text(script.page(lines))
     say(f"Written: {PAGE.relative_to(cache.REPOSITORY)}")
@@ -150,11 +160,29 @@ def _environment(shell: Shell) -> dict[str, str]:
     return env
 
 
-def _filled(page: str) -> str:
-    """Name the chart and the images, where the script leaves them open."""
+def _changed_before() -> str:
+    """Return the commit before the last one that changed what the operator's image is made of."""
+    found = _git("log", "--max-count=2", "--format=%H", "--", *names.OPERATOR_SOURCES).split()
+    if len(found) < 2:  # noqa: PLR2004 - the last and the one before
+        raise StepFailed("git has no earlier operator here; name its commit: make tour OLD=COMMIT")
+    return found[1]
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=cache.REPOSITORY, check=False, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def _filled(page: str, earlier: Release) -> str:
+    """Name the charts and the images, where the script leaves them open."""
     repository, _, tag = names.recorded()["operator"].rpartition(":")
-    (package,) = (path for path in BUILD.glob("*.tgz"))
+    package, before = (next(folder.glob("*.tgz")) for folder in (BUILD, EARLIER))
     values = {
+        "EARLIER": _git("rev-parse", "--short=8", earlier.title),
+        "EARLIER_CHART": str(before.relative_to(cache.REPOSITORY)),
+        "EARLIER_TAG": earlier.operator.rpartition(":")[2],
         "CHART": str(package.relative_to(cache.REPOSITORY)),
         "OPERATOR": repository,
         "OPERATOR_TAG": tag,

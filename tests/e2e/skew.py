@@ -29,15 +29,17 @@ from tests.e2e.test_rollout import OVERFLOWING
 
 NAMESPACE = "rlfleet-skew"
 BOOT_S = 1200
+KINDS = ("operator", "worker")
 _MADE = """
-import json
+import json, sys
 from dev import steps
 from dev.images import build, names
-images = names.ours(names.chosen())
-steps.run(build.build_steps(images))
-print(json.dumps({image.file.name.removeprefix("Dockerfile."): image.name for image in images}))
+ours = {one.file.name.removeprefix("Dockerfile."): one for one in names.ours(names.chosen())}
+images = {kind: ours[kind] for kind in sys.argv[1:]}
+steps.run(build.build_steps(list(images.values())))
+print(json.dumps({kind: image.name for kind, image in images.items()}))
 """
-"""Builds the images of a tree, without recording them as the ones in use."""
+"""Builds images of a tree, without recording them as the ones in use."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,11 @@ def main() -> None:
     say("both releases work together")
 
 
-def earlier(commit: str) -> Release:
-    """Return an earlier release, its tree laid out in the cache and its images made."""
+def earlier(commit: str, *kinds: str) -> Release:
+    """Return an earlier release, its tree laid out in the cache and its images made.
+
+    Of which kinds may be named; the others have no name then.
+    """
     words = ["git", "archive", "--format=tar", commit]
     said = subprocess.run(words, cwd=cache.REPOSITORY, check=False, capture_output=True)
     if said.returncode:
@@ -78,11 +83,15 @@ def earlier(commit: str) -> Release:
     with tarfile.open(fileobj=io.BytesIO(said.stdout)) as files:
         files.extractall(tree, filter="data")
     made = subprocess.run(
-        [sys.executable, "-c", _MADE], cwd=tree, check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _MADE, *(kinds or KINDS)],
+        cwd=tree,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     images = json.loads(made.stdout.splitlines()[-1])
     steps.run(build.load_steps([Image(name, tree, tree) for name in images.values()]))
-    return Release(commit, tree, images["operator"], images["worker"])
+    return Release(commit, tree, images.get("operator", ""), images.get("worker", ""))
 
 
 def _pair(shell: Shell, leading: Release, other: Release) -> None:

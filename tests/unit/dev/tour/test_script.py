@@ -64,14 +64,18 @@ def shown_page() -> list[str]:
     return (cache.REPOSITORY / "docs" / "tour.md").read_text().splitlines()
 
 
+def filled(line: str) -> str:
+    """Return the pattern of a line: the page names charts, images and a commit that there were."""
+    return re.sub(r"\\\$[A-Z_]+", r"[^ ,]+", re.escape(line))
+
+
 def pattern_of(part: Part) -> str:
     """Return the pattern of the page's line for a part; empty without one."""
     match part:
         case Text(line):
-            return re.escape(line)
+            return filled(line)
         case Command(line):
-            # The page names the chart and the images that there were.
-            return re.escape("$ ") + re.sub(r"\\\$[A-Z_]+", r"\\S+", re.escape(line))
+            return filled(f"$ {line}")
         case Picture():
             return re.escape(f"![{part.caption}](assets/tour-{part.name}.png)")
         case Requests(is_begin=True):
