@@ -82,6 +82,9 @@ OVER_HEADER = "x-rlfleet-over"
 and all before it are rejected if they arrive later."""
 FOLLOW_HEADER = "x-rlfleet-follow"
 """With GET state: the fleet follows its trainer, so the worker looks for the newest version."""
+TAKEN_UP_HEADER = "x-rlfleet-taken-up"
+"""With the former, if the fleet acknowledges versions that its trainer offers: the version that it
+has taken up. A worker that sees no newer one accepts the next offer."""
 NEEDS_HEADER = "x-rlfleet-needs"
 """With GET state and an epoch: JSON of Needs (worker/retention.py), so that the worker finds the
 versions that are not needed, and deletes them if the fleet says so."""

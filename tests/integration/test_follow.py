@@ -1,6 +1,7 @@
 """A fleet that follows its trainer: the trainer publishes, and does nothing else."""
 
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -139,6 +140,35 @@ async def test_a_pointer_to_another_run_takes_the_fleet_back(
 
     assert status["followed"]["runId"] == status["rollout"]["runId"] == "run-2"
     assert json.dumps(status["history"]).count("weight_v000001") == 0
+
+
+async def offered(root: Path, step: int) -> None:
+    """Publish as prime-rl's newest trainer does: nothing before its offer is accepted."""
+    folder = root / f"step_{step}"
+    folder.mkdir()
+    (folder / ".sender_ready").touch()
+
+    async def is_accepted() -> bool:
+        return (folder / ".receiver_ready").exists()
+
+    await until(is_accepted)
+    (folder / ".started").touch()
+    checkpoints.write_file(folder / "model.safetensors", checkpoints.SHAPES, step)
+    (folder / ".finished").touch()
+    shutil.rmtree(root / f"step_{step - 2}", ignore_errors=True)
+
+
+async def test_a_trainer_that_waits_for_a_receiver_publishes_as_fast_as_the_fleet_changes(
+    operator: Operator, node: HollowNode, fleet: Fleet, weights: Path
+) -> None:
+    """No version is skipped, though the trainer never waits for the fleet but by its offers."""
+    await fleet.create(weights=WEIGHTS | {"acknowledge": True})
+    for step in (1, 2, 3, 4):
+        await offered(weights, step)
+
+    await until(serves(fleet, "step_4"), describe=fleet.describe)
+    history = (await fleet.status())["history"]
+    assert [past["to"] for past in history] == ["step_3", "step_2", "step_1"]
 
 
 def move(root: Path, to: Path) -> Path:

@@ -184,6 +184,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"weights": LEAST["weights"] | {"retention": {"keep": 3}}},
         "weights.retention.keep needs weights.source",
     ),
+    "offers that no fleet follows": (
+        {"weights": LEAST["weights"] | {"acknowledge": True}},
+        "weights.acknowledge needs weights.path and weights.follow Latest",
+    ),
+    "offers in a store": (
+        {
+            "weights": {
+                "source": {"url": "s3://b/{version}"},
+                "follow": "Latest",
+                "acknowledge": True,
+            }
+        },
+        "weights.acknowledge needs weights.path and weights.follow Latest",
+    ),
     "retention of a server that lists nothing": (
         {"weights": {"source": {"url": "https://h/{version}"}, "retention": {}}},
         "an HTTP server lists nothing",

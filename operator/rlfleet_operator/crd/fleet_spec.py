@@ -120,6 +120,13 @@ class WeightsSpec(Model):
                 "weights.retention needs a volume, s3:// or gs://: an HTTP server lists nothing",
             ),
             (
+                "!self.acknowledge || (has(self.path) && self.follow == 'Latest')",
+                (
+                    "weights.acknowledge needs weights.path and weights.follow Latest: workers"
+                    " accept what a trainer offers on a volume, to serve it"
+                ),
+            ),
+            (
                 "!has(self.source) || self.cache.enabled",
                 "weights.source needs weights.cache.enabled: engines read copies, not the store",
             ),
@@ -156,7 +163,8 @@ class WeightsSpec(Model):
     volume: VolumeSource | None = Field(
         default=None,
         description="Volume that holds the checkpoints, one source as in a Pod's `volumes`, e.g."
-        " {persistentVolumeClaim: {claimName: weights}}; mounted read-only.",
+        " {persistentVolumeClaim: {claimName: weights}}; mounted read-only, but for the sidecars"
+        " with `acknowledge`.",
     )
     mount_path: AbsolutePath | None = Field(
         default=None,
@@ -181,6 +189,13 @@ class WeightsSpec(Model):
         " latest_checkpointed_iteration.txt) has precedence over the highest number; with an"
         " https:// source it is required. A rollout that gets on is not replaced; a version that"
         " failed is skipped when a newer one comes.",
+    )
+    acknowledge: bool = Field(
+        default=False,
+        description="Whether workers accept the versions that prime-rl's trainer offers, by"
+        " `.receiver_ready` next to its `.sender_ready`: it writes none before that. They do once"
+        " the fleet has taken up the one before. Needs `follow`, and a volume that may be written;"
+        " a change replaces the pods.",
     )
     retention: RetentionSpec | None = None
     digest: DigestField | None = Field(

@@ -249,7 +249,7 @@ class Reconciler:
         (world, step), taken = self._decide(fleet, pods), self._taken
         # A status on its way may name a version that this pass no longer knows of.
         wanted = None if self._writer.is_busy else needs(world, step.rollout)
-        self._contacts.look(lookers(world), wanted)
+        self._contacts.look(lookers(world, step.rollout), wanted)
         write_in_s = await self._publish(world, step.rollout, epoch, known, raw)
         # A plan from before the take-over may be stale.
         if taken == self._taken == (fleet.uid, epoch):

@@ -118,6 +118,7 @@ class WorkerClient:
         unasked: int | None = None,
         *,
         follows: bool = False,
+        taken_up: str | None = None,
         needs: Needs | None = None,
         limit: asyncio.Semaphore | None = None,
     ) -> WorkerReport:
@@ -125,8 +126,9 @@ class WorkerClient:
 
         ``target`` is the requested version. The sidecar rejects later commands up to the place
         ``over``, so that its report stays true. ``unasked`` is the epoch of a driver whose fleet
-        has no target. With ``follows`` the worker looks for the newest version, with
-        ``needs`` for versions beyond them. ``limit`` replaces the client's own.
+        has no target. With ``follows`` the worker looks for the newest version, with ``taken_up``
+        too it accepts one that is offered beyond that, with ``needs`` it looks for versions beyond
+        them. ``limit`` replaces the client's own.
         """
         headers = {} if epoch is None else {paths.EPOCH_HEADER: str(epoch)}
         if target is not None:
@@ -134,6 +136,8 @@ class WorkerClient:
             headers[paths.OWNER_HEADER] = target.owner
         if follows:
             headers[paths.FOLLOW_HEADER] = "Latest"
+            if taken_up is not None:
+                headers[paths.TAKEN_UP_HEADER] = taken_up
         if needs is not None:
             headers[paths.NEEDS_HEADER] = needs.model_dump_json(exclude_none=True)
         if over is not None:

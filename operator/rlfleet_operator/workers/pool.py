@@ -74,8 +74,8 @@ class WorkerPool:
         self._restless: set[str] = set()
         self._target: Target | None = None
         self._beats = False
-        self._lookers: frozenset[str] = frozenset()
-        """The workers that look for the newest version."""
+        self._lookers: dict[str, str | None] = {}
+        """The workers that look for the newest version, with what the fleet has taken up."""
         self._needs: dict[str, Needs] = {}
         """What the fleet needs, for the worker that looks for versions beyond it."""
 
@@ -104,11 +104,11 @@ class WorkerPool:
                 contact.asking = self._spawn(contact, self._keep_asking(contact))
                 self._spawn(contact, self._keep_watching(contact))
 
-    def look(self, names: frozenset[str], needs: Needs | None) -> None:
+    def look(self, lookers: dict[str, str | None], needs: Needs | None) -> None:
         """Have workers look for the newest version, and one for versions beyond the needs."""
-        for name in (names - self._lookers) & self._by_name.keys():
+        for name in dict(lookers.items() - self._lookers.items()).keys() & self._by_name.keys():
             self._by_name[name].hurried.set()
-        self._lookers = names
+        self._lookers = lookers
         asked = {c.pod.ordinal: c.pod.name for c in self._by_name.values() if c.reachable}
         self._needs = {asked[min(asked)]: needs} if needs and asked else {}
 
@@ -268,6 +268,7 @@ class WorkerPool:
                 None if contact.is_fenced else over,
                 unasked,
                 follows=contact.pod.name in self._lookers,
+                taken_up=self._lookers.get(contact.pod.name),
                 needs=self._needs.get(contact.pod.name),
                 limit=None if contact.reachable else self._silent,
             )

@@ -34,9 +34,9 @@ from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.state.required_tensors import RequiredTensors, assumed
 
-_FINISHED = ".finished"
+FINISHED = ".finished"
 STARTED = ".sender_ready"
-"""prime-rl's markers: it writes the directory between STARTED and _FINISHED."""
+"""prime-rl's markers: it writes the directory between STARTED and FINISHED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Checkpoints:
                 is_missing = any(seen is None for _, seen in found)
                 if files and _is_in_others(folders[-1], files, is_missing=is_missing):
                     return True
-                if _FINISHED in self._settings.markers and any(map(_is_begun_again, folders)):
+                if FINISHED in self._settings.markers and any(map(_is_begun_again, folders)):
                     return True
         except SidecarError:
             return False
@@ -181,10 +181,10 @@ def demand_complete(folders: tuple[Folder, ...], markers: Sequence[str]) -> None
     if not markers or is_marked(folders, markers):
         return
     for folder in folders:
-        if _FINISHED in markers and _is_begun_again(folder):
+        if FINISHED in markers and _is_begun_again(folder):
             raise SidecarError(
                 Code.CHECKPOINT_INCOMPLETE,
-                f"{folder.path / _FINISHED} is older than {STARTED}: the version is being"
+                f"{folder.path / FINISHED} is older than {STARTED}: the version is being"
                 " written again; wait until it is complete",
             )
     raise SidecarError(
@@ -211,12 +211,12 @@ def is_alike(one: FileStamp, other: FileStamp) -> bool:
 
 def _is_marked(folder: Folder, name: str) -> bool:
     is_there = folder.modified_ns(name) is not None
-    return is_there and not (name == _FINISHED and _is_begun_again(folder))
+    return is_there and not (name == FINISHED and _is_begun_again(folder))
 
 
 def _is_begun_again(folder: Folder) -> bool:
     """Return whether prime-rl has begun to write a finished directory again."""
-    started, finished = folder.modified_ns(STARTED), folder.modified_ns(_FINISHED)
+    started, finished = folder.modified_ns(STARTED), folder.modified_ns(FINISHED)
     return started is not None and finished is not None and started > finished
 
 

@@ -131,6 +131,17 @@ class OpenFolder:
         finally:
             os.close(descriptor)
 
+    def create(self, name: str) -> bool:
+        """Create an empty file; return False if it exists, or the directory was deleted."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            os.close(os.open(name, flags, 0o644, dir_fd=self.descriptor))
+        except (FileExistsError, FileNotFoundError):
+            return False
+        except OSError as error:
+            raise _unwritable(self.path / name, error) from error
+        return True
+
     def text(self, name: str, most: int) -> bytes | None:
         """Return so many bytes of a file at most; None if it is absent, a link or a directory."""
         if self.stamp(name) is None:
@@ -324,6 +335,22 @@ def _unreadable(path: Path, seen: os.stat_result, uid: int) -> SidecarError:
         f"{path} (uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}) is not readable by uid"
         f" {uid} of the engine; run chmod a+r before the marker, or run workers and trainer as one"
         " user (spec.template.spec.securityContext)",
+    )
+
+
+def _unwritable(path: Path, error: OSError) -> SidecarError:
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        advice = (
+            f"let the trainer's umask be 002, or run workers (uid {os.geteuid()}) and trainer as"
+            " one user (spec.template.spec.securityContext)"
+        )
+    elif error.errno == errno.EROFS:
+        advice = "remove readOnly from its volume"
+    else:
+        advice = "check its volume"
+    return SidecarError(
+        Code.CHECKPOINT_UNREADABLE,
+        f"failed to write {path}: {os.strerror(error.errno or 0)}; {advice}",
     )
 
 

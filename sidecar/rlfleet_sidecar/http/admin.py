@@ -80,16 +80,18 @@ async def state(
     unasked: Annotated[int | None, Header(alias=paths.UNASKED_HEADER, ge=0, le=MAX_EPOCH)] = None,
     over: Annotated[str | None, Header(alias=paths.OVER_HEADER)] = None,
     follow: Annotated[str | None, Header(alias=paths.FOLLOW_HEADER)] = None,
+    taken_up: Annotated[str | None, Header(alias=paths.TAKEN_UP_HEADER, max_length=128)] = None,
     needs: Annotated[str | None, Header(alias=paths.NEEDS_HEADER)] = None,
 ) -> WorkerReport:
     """Return the worker's report; with an epoch it is its driver's heartbeat.
 
     With ``x-rlfleet-over``, EPOCH.SEQUENCE, that driver's commands are over up to there; with
-    ``x-rlfleet-follow`` the worker looks for the newest version. With an epoch and
-    ``x-rlfleet-needs`` it looks for versions that are not needed.
+    ``x-rlfleet-follow`` the worker looks for the newest version; with ``x-rlfleet-taken-up`` too
+    it accepts what a trainer offers beyond that version. With an epoch and ``x-rlfleet-needs`` it
+    looks for versions that are not needed.
     """
     if follow is not None:
-        watch.ask()
+        watch.ask(taken_up)
     if over is not None:
         worker.end(place_of(over))
     if epoch is not None:

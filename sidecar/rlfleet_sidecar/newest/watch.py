@@ -14,6 +14,7 @@ from rlfleet_contract.worker.problems import Code, Problem
 from rlfleet_contract.worker.report import Newest
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.newest.offers import Offers, is_due
 from rlfleet_sidecar.newest.search import BrokenPointerError, Search
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.timeouts import Glance, in_thread
@@ -47,9 +48,12 @@ class NewestWatch:
         kept_s: float = _KEPT_S,
         *,
         rarest_s: float = 0.0,
+        offers: Offers | None = None,
     ) -> None:
         """Look each ``every_s``; if nothing comes for long, each ``rarest_s`` if that is longer."""
-        self._search = search
+        self._search, self._offers = search, offers
+        self._taken_up: str | None = None
+        """What the fleet has taken up, if it acknowledges what its trainer offers."""
         self._every_s = every_s
         self._rarest_s = rarest_s
         self._changed_at = 0.0
@@ -73,11 +77,13 @@ class NewestWatch:
         short = {"store_retry_s": min(settings.store_retry_s, _RETRY_S)}
         layouts = Layouts.of(settings.model_copy(update=short))
         search = Search(layouts, settings.markers, settings.engine_uid)
-        rarest_s = 0.0 if layouts.store is None else _RAREST_S
-        return cls(search, settings.follow_s, rarest_s=rarest_s)
+        if layouts.store is not None:
+            return cls(search, settings.follow_s, rarest_s=_RAREST_S)
+        return cls(search, settings.follow_s, offers=Offers(layouts))
 
-    def ask(self) -> None:
-        """Look for a while, from now on."""
+    def ask(self, taken_up: str | None = None) -> None:
+        """Look for a while, from now on; with ``taken_up`` accept what is offered beyond it."""
+        self._taken_up = taken_up
         self._asked_at = time.monotonic()
         if not self._asked.is_set():
             self._changed_at = self._asked_at
@@ -102,7 +108,8 @@ class NewestWatch:
 
     def _look(self) -> bool:
         try:
-            found = self._search.newest(self.newest, time.time())
+            self._learn(self._search.newest(self.newest, time.time()))
+            self._accept()
         except SidecarError as error:
             if error.message != self._error:
                 _log.warning("Failed to look for versions", extra={"error": error.message})
@@ -113,10 +120,18 @@ class NewestWatch:
                 self.newest = None
             return False
         self._error = self.failure = None
+        return True
+
+    def _learn(self, found: Newest | None) -> None:
         self._seen_at = time.monotonic()
         if found != self.newest:
             self.newest, self._changed_at = found, self._seen_at
-        return True
+
+    def _accept(self) -> None:
+        """Accept what is offered, once the fleet has taken up what was published before."""
+        if self._offers is not None and is_due(self._taken_up, self.newest):
+            for version in self._offers.accept():
+                _log.info("Offer of a version accepted", extra={"version": version})
 
 
 def pause_s(quiet_s: float, every_s: float, rarest_s: float) -> float:

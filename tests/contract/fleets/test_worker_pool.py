@@ -42,7 +42,7 @@ async def test_workers_look_for_the_newest_version_while_the_fleet_follows(
     assert known.report is not None
     assert known.report.newest is None
 
-    contacts.look(frozenset({NAME}), None)
+    contacts.look({NAME: None}, None)
 
     async def is_found() -> bool:
         report = contacts.worker(NAME, 0, pods[NAME]).report
@@ -65,7 +65,7 @@ async def test_one_worker_looks_for_versions_that_are_not_needed(
     assert known.report is not None
     assert known.report.unneeded is None
 
-    contacts.look(frozenset(), Needs(versions=["step-2"]))
+    contacts.look({}, Needs(versions=["step-2"]))
 
     async def is_found() -> bool:
         report = contacts.worker(NAME, 0, pods[NAME]).report

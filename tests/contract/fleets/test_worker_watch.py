@@ -270,7 +270,7 @@ async def test_a_worker_that_looks_for_versions_is_asked_to_with_each_heartbeat(
     sidecar.watch, sidecar.hangs = (200, sidecar.body + b"\n"), True
     await follow(of_it, sidecar, ready=True)
     await watched(of_it)
-    of_it.look(frozenset({NAME}), None)
+    of_it.look({NAME: None}, None)
     polls = sidecar.polls
 
     await until(lambda: sidecar.polls > polls + 3, 10)

@@ -262,7 +262,7 @@ def _sidecar(fleet: Fleet, defaults: Defaults) -> ManifestObject:
             *sidecar_tls.mounts(fleet),
             *store_access.mounts(fleet.spec.weights),
             *_cache_mounts(fleet),
-            *_data_mounts(fleet),
+            *_data_mounts(fleet, is_writer=True),
         ],
     }
 
@@ -366,9 +366,12 @@ def _bad_cache_size(why: str) -> UnusableTemplateError:
     )
 
 
-def _data_mounts(fleet: Fleet) -> list[ManifestObject]:
+def _data_mounts(fleet: Fleet, *, is_writer: bool = False) -> list[ManifestObject]:
+    """Return the mounts; only a writer that accepts a trainer's offers has the weights writable."""
+    weights = fleet.spec.weights
+    writable = {"weights"} if is_writer and weights is not None and weights.acknowledge else set()
     return [
-        {"name": name, "mountPath": path, "readOnly": True}
+        {"name": name, "mountPath": path} | ({} if name in writable else {"readOnly": True})
         for name, _, path in _data_volumes(fleet)
     ]
 

@@ -43,9 +43,12 @@ def latest(world: World) -> StoreVersion | None:
     return found if known is None or is_ahead(found, known) else known
 
 
-def lookers(world: World) -> frozenset[str]:
-    """Return the workers that look for the newest version: each look costs the store requests."""
-    return frozenset(worker.name for worker, _ in _looking(world))
+def lookers(world: World, rollout: Rollout | None) -> dict[str, str | None]:
+    """Return the workers that look for the newest version: each look costs the store requests.
+
+    Each with the version that the fleet has taken up, if it accepts what its trainer offers.
+    """
+    return dict.fromkeys((w.name for w, _ in _looking(world)), _taken_up(world, rollout))
 
 
 def blindness(world: World) -> tuple[Worker, Problem] | None:
@@ -115,10 +118,30 @@ def _may_begin(world: World, newest: StoreVersion) -> bool:
     )
 
 
+def _taken_up(world: World, rollout: Rollout | None) -> str | None:
+    """Return the version that the fleet no longer needs from the volume; None before that.
+
+    A trainer that waits until its offer is accepted deletes older versions with the next one.
+    """
+    weights = world.fleet.spec.weights
+    if weights is None or not weights.acknowledge or not world.fleet.follows:
+        return None
+    newest = latest(world)
+    next_one = followed(world, newest, rollout)
+    if next_one is None:
+        return BASE_VERSION if newest is None else newest.version
+    is_begun = next_one == world.fleet.status.followed
+    return next_one.version if is_begun and not _gets_on(world, rollout) else None
+
+
 def _is_on_its_way(world: World, known: StoreVersion, rollout: Rollout | None) -> bool:
     """Return whether the rollout of the followed version still gets on, or is held on purpose."""
-    if rollout is None or rollout.asked != known.version:
-        # Not begun: rejected as too old, previewed, or waiting for a Barrier.
+    # Not begun: rejected as too old, previewed, or waiting for a Barrier.
+    return rollout is not None and rollout.asked == known.version and _gets_on(world, rollout)
+
+
+def _gets_on(world: World, rollout: Rollout | None) -> bool:
+    if rollout is None:
         return False
     members = selected(world)
     is_refused = any(w.refused(rollout.to, rollout.operation) for w in members)

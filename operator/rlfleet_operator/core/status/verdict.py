@@ -116,8 +116,10 @@ def _blind(world: World) -> ConditionVerdict | None:
     if found is None:
         return None
     worker, problem = found
+    weights = world.fleet.spec.weights
+    other = ", or accept what is offered" if weights is not None and weights.acknowledge else ""
     message = (
-        "no worker can look for new versions, so that the fleet stays at its own;"
+        f"no worker can look for new versions{other}, so that the fleet stays at its own;"
         f" {worker.name}: {problem.code}: {problem.message}"
     )
     return ConditionVerdict(DEGRADED, "StoreUnreadable", message)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rlfleet_contract.worker.problems import Code
 from rlfleet_contract.worker.report import Newest
 from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.checkpoints.safe_paths import Layout
+from rlfleet_sidecar.errors import SidecarError
+from rlfleet_sidecar.newest.offers import Offers
 from rlfleet_sidecar.newest.search import Search
 from rlfleet_sidecar.newest.watch import NewestWatch, pause_s
 from tests.patience import seconds_until
@@ -35,8 +38,10 @@ class DeadMount(Search):
 
 
 @asynccontextmanager
-async def running(search: Search, kept_s: float = 60.0) -> AsyncIterator[NewestWatch]:
-    watch = NewestWatch(search, OFTEN_S, PATIENCE_S, kept_s)
+async def running(
+    search: Search, kept_s: float = 60.0, offers: Offers | None = None
+) -> AsyncIterator[NewestWatch]:
+    watch = NewestWatch(search, OFTEN_S, PATIENCE_S, kept_s, offers=offers)
     task = asyncio.create_task(watch.run())
     try:
         yield watch
@@ -184,6 +189,60 @@ async def test_a_mount_that_never_answered_is_reported(tmp_path: Path) -> None:
             search.alive.set()
         assert watch.failure is not None
         assert "does not answer" in watch.failure.message
+
+
+def offer(root: Path, name: str) -> Path:
+    (root / name).mkdir(parents=True)
+    (root / name / ".sender_ready").touch()
+    return root / name / ".receiver_ready"
+
+
+async def test_an_offer_is_accepted_once_the_fleet_has_taken_up_the_version_before(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, "step-1")
+    accepted = offer(tmp_path, "step-2")
+    search, offers = DeadMount(tmp_path), Offers(Layouts(Layout.of(f"{tmp_path}/{{version}}")))
+
+    async def is_accepted() -> bool:
+        return accepted.exists()
+
+    async with running(search, offers=offers) as watch:
+        for taken_up in (None, "base"):
+            watch.ask(taken_up)
+            await sees(watch, "step-1")
+            await asyncio.sleep(10 * OFTEN_S)
+            assert not accepted.exists()
+        watch.ask("step-1")
+        await seconds_until(is_accepted)
+
+
+class ReadOnly(Offers):
+    """Offers on a volume that is mounted read-only."""
+
+    def accept(self) -> tuple[str, ...]:
+        raise SidecarError(Code.CHECKPOINT_UNREADABLE, "failed to write /w: Read-only file system")
+
+
+async def test_a_volume_that_cannot_be_written_is_reported_and_hides_no_version(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, "step-1")
+    offers = ReadOnly(Layouts(Layout.of(f"{tmp_path}/{{version}}")))
+    async with running(DeadMount(tmp_path), offers=offers) as watch:
+        watch.ask("step-2")
+
+        async def is_reported() -> bool:
+            return watch.failure is not None
+
+        await seconds_until(is_reported)
+        await sees(watch, "step-1")
+        watch.ask()
+
+        async def is_over() -> bool:
+            return watch.failure is None
+
+        await seconds_until(is_over)
 
 
 @pytest.mark.parametrize(

@@ -423,6 +423,20 @@ def test_fields_about_one_version_and_the_cache_s_default_restart_no_worker() ->
     assert digest() != digest(cache={"size": "1Gi"}) != digest(cache={"enabled": False})
 
 
+def test_only_a_sidecar_that_accepts_offers_can_write_the_weights() -> None:
+    volume = {"persistentVolumeClaim": {"claimName": "weights"}}
+    weights = {"path": "/w/{version}", "volume": volume, "follow": "Latest"}
+    mount = {"name": "weights", "mountPath": "/w"}
+
+    def mounts(name: str, **more: Any) -> list[dict[str, Any]]:
+        mounted = container(pod(weights=weights | more)["spec"], name)["volumeMounts"]
+        return [one for one in mounted if one["name"] == "weights"]
+
+    assert mounts("sidecar", acknowledge=True) == [mount]
+    assert mounts("engine", acknowledge=True) == [mount | {"readOnly": True}]
+    assert mounts("sidecar") == mounts("engine") == [mount | {"readOnly": True}]
+
+
 @pytest.mark.parametrize(
     "weights", [{"follow": "Latest"}, {"retention": {}}, {"sharing": True}], ids=str
 )

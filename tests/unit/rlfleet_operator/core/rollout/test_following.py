@@ -80,8 +80,8 @@ def test_the_first_live_workers_look_and_no_others() -> None:
     members = [workers.worker(n) for n in range(7)]
     members[1] = replace(members[1], reachable=False)
 
-    assert lookers(world(*members)) == {"qwen-0", "qwen-2", "qwen-3", "qwen-4"}
-    assert lookers(world(*members, weights={"path": "/weights/{version}"})) == frozenset()
+    assert lookers(world(*members), None).keys() == {"qwen-0", "qwen-2", "qwen-3", "qwen-4"}
+    assert lookers(world(*members, weights={"path": "/weights/{version}"}), None) == {}
 
 
 def test_workers_that_do_not_look_do_not_hide_that_the_others_cannot() -> None:
@@ -250,3 +250,65 @@ def test_a_version_whose_rollout_does_not_begin_is_replaced(spec: dict[str, Any]
     seen = world(workers.worker(), status=status, **spec)
 
     assert followed(seen, store("step-7")) == store("step-7")
+
+
+# --- what it accepts of a trainer that offers versions -------------------------------------------
+
+
+def taken_up(status: dict[str, Any] | None, *members: Worker, **spec: Any) -> str | None:
+    wanted = {"weights": WEIGHTS | {"acknowledge": True}} | spec
+    seen = world(*members, status=status, **wanted)
+    found = set(lookers(seen, plan(seen).rollout).values())
+    assert len(found) == 1
+    return found.pop()
+
+
+def test_the_first_offer_is_accepted_at_once() -> None:
+    assert taken_up(None, workers.worker()) == "base"
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, WEIGHTS | {"acknowledge": False}], ids=str)
+def test_nothing_is_accepted_unless_the_fleet_says_so(weights: dict[str, Any]) -> None:
+    assert taken_up(None, workers.worker(), weights=weights) is None
+
+
+@pytest.mark.parametrize("phase", ["Preparing", "Updating", "CanaryHold", "Paused", "Reloading"])
+def test_no_offer_is_accepted_while_the_fleet_changes_or_is_held(phase: str) -> None:
+    """The trainer would delete the version, which late workers have yet to copy."""
+    member = workers.worker(newest=newest("step-2"))
+
+    assert taken_up(going("step-2", phase), member) is None
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Held", "RolledBack"])
+def test_after_a_rollout_the_next_offer_is_accepted(phase: str) -> None:
+    """Also after one that failed: else the trainer ends by its timeout."""
+    proved = "step-2" if phase == "Completed" else "step-1"
+    member = workers.worker(newest=newest("step-2"), proved=proved)
+
+    assert taken_up(going("step-2", phase), member) == "step-2"
+
+
+def test_no_offer_is_accepted_when_a_version_waits_to_be_taken_up() -> None:
+    member = workers.worker(newest=newest("step-3"), proved="step-2")
+
+    assert taken_up(going("step-2", "Completed"), member) is None
+
+
+def test_workers_that_are_lost_do_not_make_the_trainer_wait() -> None:
+    there = workers.worker(0, newest=newest("step-2"), proved="step-2")
+
+    status = going("step-2", "Updating")
+
+    assert taken_up(status, there, workers.worker(1, Stage.DOWN)) == "step-2"
+    assert taken_up(status, there, workers.worker(1)) is None
+
+
+def test_a_pinned_fleet_lets_its_trainer_continue_once_it_has_the_pinned_version() -> None:
+    status = workers.recorded("step-1", "Completed") | {"followed": known("step-7")}
+    member = workers.worker(newest=newest("step-7"))
+
+    assert taken_up(status, member, weightVersion="step-1") == "step-7"
+    changing = workers.recorded("step-1", "Updating") | {"followed": known("step-7")}
+    lagging = workers.worker(newest=newest("step-7"), proved="step-0")
+    assert taken_up(changing, lagging, weightVersion="step-1") is None
