@@ -133,4 +133,4 @@ engine appends to a name with its number."""
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 MANIFEST_FILE = "rlfleet-manifest.json"
-"""Optional, next to the weights: {"files": {NAME: {"size": BYTES, "sha256": HEX}}}."""
+"""Optional, next to the weights: {"files": {NAME: {"size": BYTES, "sha256" or "blake3": HEX}}}."""

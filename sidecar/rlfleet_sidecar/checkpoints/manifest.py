@@ -1,16 +1,17 @@
 """A trainer's list of a version's files with their hashes.
 
-Optional. `{"files": {"model.safetensors": {"size": 123, "sha256": "…"}}}`; it must list every
-file that is loaded, and every listed file must exist. It may contain a ``probe``: the answer
-of the trainer's model (trainer_probe.py).
+Optional. `{"files": {"model.safetensors": {"size": 123, "sha256": "…"}}}`, or `blake3`, or both;
+it must list every file that is loaded, and every listed file must exist. It may contain a
+``probe``: the answer of the trainer's model (trainer_probe.py).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from blake3 import blake3
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from rlfleet_contract.paths import MANIFEST_FILE
 from rlfleet_contract.worker.problems import Code
@@ -22,13 +23,30 @@ from rlfleet_sidecar.proof.trainer_probe import TrainerProbe
 _PIECE = 16 * 1024 * 1024
 """Of an object in a store each is a request."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,255}$")]
+_Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_ALGORITHMS: dict[str, Callable[[], Any]] = {"sha256": sha256, "blake3": blake3}
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # What a later release may add is allowed, but for a hash in place of these.
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     size: int
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    sha256: _Hash | None = None
+    blake3: _Hash | None = None
+
+    @model_validator(mode="after")
+    def _demand_hash(self) -> Self:
+        if not self.hashes:
+            others = ", ".join(sorted(self.model_extra or ())) or "no hash"
+            raise ValueError(f"has {others}, expected {' or '.join(_ALGORITHMS)}")
+        return self
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hashes by their algorithms."""
+        found = {name: getattr(self, name) for name in _ALGORITHMS}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class _File(BaseModel):
@@ -44,17 +62,34 @@ class Manifest:
 
     folder: Location
     digest: str
-    hashes: dict[str, str]
+    hashes: Mapping[str, Mapping[str, str]]
+    """By file and algorithm."""
     probe: TrainerProbe | None = None
 
-    def demand(self, name: str, hashed: str) -> None:
-        """Raise if the manifest lists the file with another hash."""
-        if self.hashes.get(name, hashed) != hashed:
-            raise mismatch(
-                self.folder / name,
-                f"has sha256 {hashed}, expected {self.hashes[name]} by {MANIFEST_FILE};"
-                " write it again",
-            )
+
+class FileHash:
+    """Hashes one file as its manifest does, by each algorithm that it names for the file."""
+
+    def __init__(self, manifest: Manifest, name: str) -> None:
+        self._where = manifest.folder / name
+        self._expected = manifest.hashes.get(name, {})
+        self._hashes = [(algorithm, _ALGORITHMS[algorithm]()) for algorithm in self._expected]
+
+    def update(self, piece: bytes | memoryview) -> None:
+        """Take the next bytes."""
+        for _, hashed in self._hashes:
+            hashed.update(piece)
+
+    def demand(self) -> None:
+        """Raise if the manifest lists another hash."""
+        for algorithm, hashed in self._hashes:
+            found, expected = hashed.hexdigest(), self._expected[algorithm]
+            if found != expected:
+                raise mismatch(
+                    self._where,
+                    f"has {algorithm} {found}, expected {expected} by {MANIFEST_FILE};"
+                    " write it again",
+                )
 
 
 def manifest_of(folder: Folder, content: Headers, expected: str | None) -> Manifest | None:
@@ -73,12 +108,13 @@ def manifest_of(folder: Folder, content: Headers, expected: str | None) -> Manif
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"]))
-        raise invalid(path, f"is not a manifest: {field}: {first['msg']}") from error
+        why = first["msg"].removeprefix("Value error, ")
+        raise invalid(path, f"is not a manifest: {field}: {why}") from error
     files = found.files
     if unnamed := sorted({stamp.name for stamp in content.files} - files.keys()):
         raise mismatch(path, f"does not list {unnamed[0]}; add it")
     _demand_sizes(folder, files)
-    hashes = {name: entry.sha256 for name, entry in files.items()}
+    hashes = {name: entry.hashes for name, entry in files.items()}
     return Manifest(folder.path, digest, hashes, found.probe)
 
 
@@ -87,12 +123,12 @@ def demand_hashes(
 ) -> None:
     """Raise unless these files have the hashes that a manifest lists."""
     for name in names:
-        hashed = sha256()
+        hashed = FileHash(manifest, name)
         with folder.open(name) as reading, damage_named(folder.path / name):
             for place in range(0, reading.stamp.size, _PIECE):
                 hashed.update(reading.read(min(_PIECE, reading.stamp.size - place), place))
                 demand_wanted()
-        manifest.demand(name, hashed.hexdigest())
+        hashed.demand()
 
 
 def mismatch(path: Location, what: str) -> SidecarError:

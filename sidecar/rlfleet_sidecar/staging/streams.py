@@ -4,7 +4,6 @@ A stream is used by one thread at a time, which gives it the bytes from ``place`
 """
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from typing import Protocol
 
 from rlfleet_contract.engine.safetensors import (
@@ -17,7 +16,7 @@ from rlfleet_contract.engine.safetensors import (
 )
 from rlfleet_sidecar.checkpoints.folder import Location
 from rlfleet_sidecar.checkpoints.headers import Headers, invalid
-from rlfleet_sidecar.checkpoints.manifest import Manifest
+from rlfleet_sidecar.checkpoints.manifest import FileHash, Manifest
 from rlfleet_sidecar.checkpoints.nan_scan import has_odd_values, has_values
 
 
@@ -134,9 +133,7 @@ class FileStream:
 
     def __init__(self, name: str, size: int, manifest: Manifest) -> None:
         self.place, self.end, self.is_taken = 0, size, False
-        self._name = name
-        self._manifest = manifest
-        self._hash = sha256()
+        self._hash = FileHash(manifest, name)
 
     def take(self, piece: memoryview) -> None:
         """Hash the bytes."""
@@ -144,5 +141,5 @@ class FileStream:
 
     def follow(self) -> Sequence[Stream]:
         """Raise if the manifest lists another hash."""
-        self._manifest.demand(self._name, self._hash.hexdigest())
+        self._hash.demand()
         return ()

@@ -183,13 +183,20 @@ def test_another_header_than_the_checked_one_is_refused(large: Path, draft: Path
         Staging(content, None, work()).of_source(Pieces(files), draft)
 
 
+def hashes_of(folder: Path) -> dict[str, dict[str, str]]:
+    return {
+        name: {"sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in files_of(folder).items()
+    }
+
+
 @pytest.mark.parametrize("is_right", [True, False])
 def test_a_manifest_s_hash_is_demanded_of_the_copy(
     original: Path, draft: Path, *, is_right: bool
 ) -> None:
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files_of(original).items()}
+    hashes = hashes_of(original)
     if not is_right:
-        hashes[max(hashes)] = "0" * 64
+        hashes[max(hashes)] = {"sha256": "0" * 64}
     manifest = Manifest(original, "sha256:m", hashes)
     staging = Staging(headers(original), manifest, work())
     source = Pieces(files_of(original), piece=500)
@@ -249,7 +256,7 @@ def test_a_copy_that_is_superseded_ends_every_thread_though_much_is_undigested(
     ):
         monkeypatch.setattr(module, name, size * 1024)
     monkeypatch.setattr(cpus, "threads", lambda: 4)
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files_of(large).items()}
+    hashes = hashes_of(large)
     job, running = work(), threading.active_count()
     advance, calls = job.advance, iter(range(100_000))
 
