@@ -42,6 +42,9 @@ async def test_each_query_returns_data_after_two_rollouts(
             await fleet.patch(weightVersion="step-2")
             await fleet.synced()
             await until(lambda: is_seen('rlfleet_version_number{use="serving"} == 2'))
+            # On a busy machine a scrape may come before the rollout's end is recorded.
+            await until(lambda: is_seen("increase(rlfleet_rollout_seconds_count[5m]) > 0"))
+            await until(lambda: is_seen('rlfleet_version_timestamp_seconds{use="serving"}'))
             await until(lambda: is_seen("vllm:num_requests_running"))
 
             empty = [query for query in queries() if not await is_seen(query)]
