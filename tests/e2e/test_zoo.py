@@ -13,11 +13,11 @@ OWN_NAMES = {"qwen3-moe": ["state_dict"], "qwen2-vl": ["state_dict"], "bloom": [
 REFUSED = {"deepseek-v3": ["state_dict"], "llava-onevision": ["state_dict"]}
 DIFFERENT = (
     *("qwen2", "qwen3-moe", "gpt-oss", "deepseek-v3", "qwen2-vl", "llava-onevision", "mamba2"),
-    *("bloom", "deepseek-v3-mtp", "llama-own-head"),
+    *("bloom", "deepseek-v3-mtp", "llama-own-head", "k2-horizon"),
 )
 """Biases; experts; fused experts and sinks; MLA; multimodal; multimodal without a mapping of its
 parts; state space; a loader that fails on a tied head; layers that propose tokens; a head that is
-said to be tied."""
+said to be tied; a router whose bias is in float32."""
 QUANTISED = ("llama-fp8", "llama-int4", "llama-gptq")
 """Scales of the KV cache; shapes among the tensors; zero points that are all the same."""
 

@@ -128,6 +128,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "vLLM's own reload is used": (
         Use("vllm.lora.layers", "BaseLayerWithLoRA"),
         Use(f"{_LAYERS}.attention.attention", "set_default_quant_scales", ("layer",)),
+        Use(f"{_LAYERS}.linear", "UnquantizedLinearMethod"),
         Use(f"{_LAYERS}.quantization.kv_cache", "BaseKVCacheMethod"),
         Use(_LAYERWISE, "LAYERWISE_INFO"),
         Use(_LAYERWISE, "initialize_layerwise_reload", ("model",)),

@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.lora.layers import BaseLayerWithLoRA
 from vllm.model_executor.layers.attention.attention import set_default_quant_scales
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.model_loader.reload.layerwise import (
     LAYERWISE_INFO,
@@ -207,9 +208,14 @@ def _recorded(layer: Any) -> list[tuple[dict[str, Any], Mapping[str, Any]]]:
 
 
 def _restore_bias(layer: Any) -> None:
-    """Undo a kernel's cast of a bias, whose form vLLM does not record."""
+    """Undo a kernel's cast of a bias, whose form vLLM does not record.
+
+    Only kernels of quantised weights cast one. A router may have a float32 bias by its model's
+    code (K2 Horizon).
+    """
     bias, dtype = layer._parameters.get("bias"), getattr(layer, "params_dtype", None)
-    if bias is not None and dtype is not None:
+    is_plain = isinstance(getattr(layer, "quant_method", None), UnquantizedLinearMethod)
+    if bias is not None and dtype is not None and not is_plain:
         bias.data = bias.data.to(dtype)
 
 
