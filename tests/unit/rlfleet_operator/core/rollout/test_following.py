@@ -64,6 +64,20 @@ def test_a_store_that_no_worker_can_read_is_named_with_its_cause() -> None:
     assert message.endswith("qwen-0: CheckpointUnreadable: access denied; check the credentials")
 
 
+def test_an_offer_that_no_worker_can_accept_is_named_with_its_cause() -> None:
+    why = Problem.of(Code.CHECKPOINT_UNREADABLE, "failed to write /w/step_2/.receiver_ready: …")
+    seen = world(
+        workers.worker(look_failure=why, newest=newest("step-1")),
+        weights=WEIGHTS | {"acknowledge": True},
+    )
+
+    message = degraded(seen)
+
+    assert message is not None
+    assert "no worker can look for new versions, or accept what is offered" in message
+    assert message.endswith(why.message)
+
+
 @pytest.mark.parametrize(
     "other",
     [{}, {"newest": newest("step-1")}, {"look_failure": _DENIED, "stage": Stage.OPEN}],
