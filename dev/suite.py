@@ -68,7 +68,7 @@ def _debian(parts: list[str]) -> list[dict[str, str]]:
     if "tools" in parts:
         found += [packages.TOOLS]
     if "integration" in parts:
-        found += [packages.BROWSER, packages.SHELLS]
+        found += [packages.BROWSER, packages.SHELLS, packages.FILE_SYSTEMS]
     if "e2e" in parts and not target.is_existing():
         found += [packages.NODE, packages.IMAGES]
     return found

@@ -25,6 +25,7 @@ NODE = {
 CONTROL_PLANE = {"etcd": "etcd-server", "openssl": "openssl"}
 BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 SHELLS = {"zsh": "zsh", "fish": "fish"}
+FILE_SYSTEMS = {"mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs"}
 TOOLS = {"redis-server": "redis-server", "git": "git"}
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
