@@ -22,8 +22,10 @@ own, as far as there are as many; its other processes, sidecars, operator and Ku
 same cores.
 
 barrier_over_rolling: a worker's pause window (gate closed to gate open) with Barrier, over that
-with Rolling; medians over workers and changes. Barrier loads both workers at once, so that they
-share the machine's memory bandwidth too.
+with Rolling; medians over workers and changes. barrier_replies_over_rolling: the same until replies
+are sent. Rolling opens its gate before the proof and withholds replies until that; Barrier opens
+its gates once all workers have proved. Barrier loads both workers at once, so that they share the
+machine's memory bandwidth too.
 """
 
 
@@ -51,8 +53,12 @@ def measure(*, changes: int, as_it_is: bool) -> Part:
 
 def _part(found: dict[str, list[Timings]], bound: dict[str, list[str]]) -> Part:
     middles = {name: median(t.window_s for t in timings) for name, timings in found.items()}
+    replies = {name: median(map(_replies_s, timings)) for name, timings in found.items()}
     return Part(
-        figures={"barrier_over_rolling": rounded(middles[BARRIER] / middles[ROLLING])},
+        figures={
+            "barrier_over_rolling": rounded(middles[BARRIER] / middles[ROLLING]),
+            "barrier_replies_over_rolling": rounded(replies[BARRIER] / replies[ROLLING]),
+        },
         detail={
             "tables": {
                 "Pause windows, about 1 GiB, milliseconds": [
@@ -66,6 +72,10 @@ def _part(found: dict[str, list[Timings]], bound: dict[str, list[str]]) -> Part:
     )
 
 
+def _replies_s(timings: Timings) -> float:
+    return timings.window_s + timings.withheld_s
+
+
 def window_row(strategy: str, timings: list[Timings]) -> dict[str, Any]:
     """Return a table's row about the windows by one strategy."""
     windows = summary(t.window_s * 1000 for t in timings)
@@ -73,5 +83,6 @@ def window_row(strategy: str, timings: list[Timings]) -> dict[str, Any]:
         "strategy": strategy,
         "window": f"{windows['median']:g} ({windows['min']:g} to {windows['max']:g})",
         "reload": rounded(median(t.reload_s for t in timings) * 1000),
+        "until replies are sent": rounded(median(map(_replies_s, timings)) * 1000),
         "samples": len(timings),
     }

@@ -19,6 +19,7 @@ TITLES = {
     "window_minus_bare_reload_ms": "pause window minus vLLM's bare reload, tiny model (ms)",
     "pause_window_by_strategy_ms": "a worker's pause window, tiny model (ms)",
     "barrier_over_rolling": "pause window with Barrier / with Rolling, 2 workers of about 1 GiB",
+    "barrier_replies_over_rolling": "the same until replies are sent",
     "rollout_throughput_ratio": "tokens per second through six rollouts in a row / before them",
     "prepare_over_copy": "prepare / plain copy of the same files, about 1 GiB, free machine",
     "prepare_over_copy_busy": "the same beside work that keeps every core busy",
