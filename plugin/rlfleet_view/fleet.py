@@ -186,6 +186,11 @@ class ObservedFleet:
         return str(self.status.get("target") or "")
 
     @property
+    def asked(self) -> str:
+        """The target, or what the spec names as long as the operator has not read it."""
+        return self.target or str(self.spec.get("weightVersion") or "")
+
+    @property
     def source(self) -> str:
         """Where the target comes from."""
         if self.spec.get("weightVersion"):

@@ -60,7 +60,7 @@ def _facts(fleet: ObservedFleet) -> list[RawObject]:
     ready = int(fleet.status.get("readyReplicas") or 0)
     proved = int(fleet.status.get("provedReplicas") or 0)
     facts = [
-        ("Target", fleet.target or None, fleet.source),
+        ("Target", fleet.asked or None, fleet.source),
         ("Serving", fleet.serving or None, "all workers" if fleet.serving else "workers differ"),
         ("In traffic", f"{ready} of {fleet.replicas}", "workers"),
         ("Proved", f"{proved} of {fleet.replicas}", "workers, the target"),

@@ -66,7 +66,7 @@ def _head(fleet: ObservedFleet) -> Text:
 
 def _versions(fleet: ObservedFleet) -> Text:
     line = Text("target ")
-    line.append(fleet.target or "none", "bold")
+    line.append(fleet.asked or "none", "bold")
     line.append(f" ({fleet.source})  ", "dim")
     line.append("serving ")
     line.append(fleet.serving or "several or none", "bold" if fleet.serving else OTHERWISE)

@@ -101,14 +101,17 @@ def test_every_recorded_fleet_has_a_document_that_is_json(recorded: str) -> None
 
 def test_a_fleet_that_the_operator_has_not_seen_can_be_shown() -> None:
     metadata = {"name": "new", "namespace": "rl", "creationTimestamp": "2026-01-02T03:04:05Z"}
-    fresh = ObservedFleet({"metadata": metadata, "spec": {"replicas": 2}})
+    spec = {"replicas": 2, "weightVersion": "step-1"}
+    fresh = ObservedFleet({"metadata": metadata, "spec": spec})
     style = Style(shortly_after(fleet("synced")), {})
     console = Console(width=120, _environ={})
 
     with console.capture() as held:
         console.print(tree(fresh, style))
         console.print(tables.fleets([fresh], style.now, all_namespaces=True))
-    assert "the operator has not read this spec yet" in held.get()
+    shown = held.get()
+    assert "the operator has not read this spec yet" in shown
+    assert "target step-1 (spec.weightVersion)" in shown
     assert document(fresh)["rollout"] is None
 
 
