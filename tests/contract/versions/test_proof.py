@@ -313,7 +313,7 @@ async def test_a_probe_that_is_none_is_refused_by_its_field(
 
     problem = await subject.refused(Code.CHECKPOINT_INVALID, paths.PREPARE_PATH, NEXT)
 
-    assert "probe: Value error, got 1 logprobs for 4 tokens" in problem.message
+    assert "probe: got 1 logprobs for 4 tokens" in problem.message
 
 
 async def test_an_engine_that_fails_at_two_requests_proves_a_good_version_all_the_same(

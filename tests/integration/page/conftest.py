@@ -86,7 +86,7 @@ def viewer(plane: apiserver.ControlPlane, namespace: str) -> str:
 
 @pytest.fixture
 def trainer(plane: apiserver.ControlPlane, namespace: str) -> Iterator[str]:
-    """A user who may patch fleets, of which the chart's policy leaves the version."""
+    """A user with the right to patch fleets, of which the chart's policy leaves the version."""
     policies = rendered("--show-only=templates/admission-policy.yaml")
     verbs, resource = "--verb=get,list,watch,patch", "--resource=rlinferencefleets.rlfleet.dev"
     about = f"--namespace={namespace}"
