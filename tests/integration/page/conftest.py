@@ -1,10 +1,8 @@
 """A browser for each process of tests, and `kubectl rlf dashboard` as users run it."""
 
 import asyncio
-import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -48,21 +46,16 @@ class RunningDashboard:
 
 @pytest.fixture
 def dashboard(
-    program: Path, plane: apiserver.ControlPlane, namespace: str, tmp_path: Path
+    user: dict[str, str], namespace: str
 ) -> Iterator[Callable[..., "asyncio.Future[RunningDashboard]"]]:
     """Run `kubectl rlf dashboard WORDS` in the test's namespace."""
     running: list[RunningDashboard] = []
-    env = {
-        "PATH": os.pathsep.join([str(program.parent), *os.get_exec_path()]),
-        "HOME": str(tmp_path),
-        "KUBECONFIG": str(plane.kubeconfig),
-    }
 
     def start(*words: str) -> RunningDashboard:
         flags = ["--no-browser", f"--namespace={namespace}", *words]
         argv = ["kubectl", "rlf", "dashboard", *flags]
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        running.append(RunningDashboard(subprocess.Popen(argv, env=env, text=True, **quiet)))  # type: ignore[call-overload]
+        running.append(RunningDashboard(subprocess.Popen(argv, env=user, text=True, **quiet)))  # type: ignore[call-overload]
         assert running[-1].url.startswith("http://127.0.0.1:"), running[-1].url
         return running[-1]
 
@@ -74,13 +67,18 @@ def dashboard(
         one.end()
 
 
+def grant(plane: apiserver.ControlPlane, namespace: str, role: str, name: str, verbs: str) -> None:
+    """Let a user do this with the namespace's fleets."""
+    about = f"--namespace={namespace}"
+    resource = "--resource=rlinferencefleets.rlfleet.dev"
+    kubectl(plane, "create", "role", role, f"--verb={verbs}", resource, about)
+    kubectl(plane, "create", "rolebinding", role, f"--role={role}", f"--user={name}", about)
+
+
 @pytest.fixture
 def viewer(plane: apiserver.ControlPlane, namespace: str) -> str:
     """A user with read access to fleets."""
-    verbs, resource = "--verb=get,list,watch", "--resource=rlinferencefleets.rlfleet.dev"
-    about = f"--namespace={namespace}"
-    kubectl(plane, "create", "role", "viewer", verbs, resource, about)
-    kubectl(plane, "create", "rolebinding", "viewer", "--role=viewer", "--user=sam", about)
+    grant(plane, namespace, "viewer", "sam", "get,list,watch")
     return "sam"
 
 
@@ -88,10 +86,7 @@ def viewer(plane: apiserver.ControlPlane, namespace: str) -> str:
 def trainer(plane: apiserver.ControlPlane, namespace: str) -> Iterator[str]:
     """A user with the right to patch fleets, of which the chart's policy leaves the version."""
     policies = rendered("--show-only=templates/admission-policy.yaml")
-    verbs, resource = "--verb=get,list,watch,patch", "--resource=rlinferencefleets.rlfleet.dev"
-    about = f"--namespace={namespace}"
-    kubectl(plane, "create", "role", "trainer", verbs, resource, about)
-    kubectl(plane, "create", "rolebinding", "trainer", "--role=trainer", "--user=tim", about)
+    grant(plane, namespace, "trainer", "tim", "get,list,watch,patch")
     kubectl(plane, "apply", "--filename=-", stdin=policies)
     yield "tim"
     kubectl(plane, "delete", "--filename=-", stdin=policies)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlfleet.publish import Options, Publisher
+from tests import forks
 from tests.unit.rlfleet.publish import reader
 from tests.unit.rlfleet.publish.states import model, state, stepped
 
@@ -19,26 +20,16 @@ MOST = 200
 
 def dies_at(number: int, work: Callable[[], None]) -> bool:
     """Run work in a process that dies before its so-many-th call; return whether it came so far."""
-    child = os.fork()
-    if child == 0:
-        left = number
+    left = number
 
-        def hook(event: str, _: tuple[Any, ...]) -> None:
-            nonlocal left
-            if event in CALLS:
-                left -= 1
-                if left < 0:
-                    os._exit(9)
+    def hook(event: str, _: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event in CALLS:
+            left -= 1
+            if left < 0:
+                os._exit(forks.DEATH)
 
-        sys.addaudithook(hook)
-        try:
-            work()
-        except BaseException:  # noqa: BLE001 - the parent sees another status
-            os._exit(1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in {0, 9}
-    return status == 9
+    return forks.dies(work, lambda: sys.addaudithook(hook))
 
 
 @pytest.mark.parametrize("run", ["", "run-1"])

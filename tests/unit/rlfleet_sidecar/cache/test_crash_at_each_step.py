@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rlfleet_sidecar.settings import SidecarSettings
+from tests import forks
 from tests.fakes.checkpoints import write_model, write_version
 from tests.fakes.deltas.indexed import write_delta
 from tests.fakes.deltas.tensors import Tensors, tensors_of, trained
@@ -50,27 +51,20 @@ def dies_at(number: int, work: Callable[[], object]) -> bool:
 
     Even numbers are before a call, odd ones after it, of all threads.
     """
-    child = os.fork()
-    if child == 0:
-        left, counting = [number], threading.Lock()
+    left, counting = [number], threading.Lock()
 
-        def look(_: FrameType, event: str, call: Any) -> None:
-            if event in {"c_call", "c_return"} and touches_files(call):
-                with counting:
-                    left[0] -= 1
-                    if left[0] < 0:
-                        os._exit(9)
+    def look(_: FrameType, event: str, call: Any) -> None:
+        if event in {"c_call", "c_return"} and touches_files(call):
+            with counting:
+                left[0] -= 1
+                if left[0] < 0:
+                    os._exit(forks.DEATH)
 
+    def watch() -> None:
         threading.setprofile(look)
         sys.setprofile(look)
-        try:
-            work()
-        except BaseException:  # noqa: BLE001 - the parent sees another status
-            os._exit(1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in {0, 9}
-    return status == 9
+
+    return forks.dies(work, watch)
 
 
 class Room:

@@ -10,6 +10,7 @@ from rlfleet_sidecar.checkpoints.layouts import Layouts
 from rlfleet_sidecar.checkpoints.safe_paths import Layout, OpenFolder
 from rlfleet_sidecar.errors import SidecarError
 from rlfleet_sidecar.newest.offers import Offers, is_due
+from tests.unit.rlfleet_sidecar.newest.test_search import version
 
 OPEN = (".sender_ready",)
 
@@ -18,20 +19,12 @@ def accept(root: Path, path: str = "{version}") -> tuple[str, ...]:
     return Offers(Layouts(Layout.of(f"{root}/{path}"))).accept()
 
 
-def step(root: Path, name: str, *files: str) -> Path:
-    folder = root / name
-    folder.mkdir(parents=True)
-    for file in files:
-        (folder / file).touch()
-    return folder
-
-
 def tree(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*")}
 
 
 def test_an_open_offer_is_accepted_once_and_nothing_else_is_written(tmp_path: Path) -> None:
-    step(tmp_path, "step_3", *OPEN)
+    version(tmp_path, "step_3", *OPEN)
     before = tree(tmp_path)
 
     assert accept(tmp_path) == ("step_3",)
@@ -54,7 +47,7 @@ def test_an_open_offer_is_accepted_once_and_nothing_else_is_written(tmp_path: Pa
 def test_what_waits_for_no_receiver_is_left_as_it_is(
     tmp_path: Path, files: tuple[str, ...]
 ) -> None:
-    step(tmp_path, "step_3", *files)
+    version(tmp_path, "step_3", *files)
     before = tree(tmp_path)
 
     assert accept(tmp_path) == ()
@@ -63,7 +56,7 @@ def test_what_waits_for_no_receiver_is_left_as_it_is(
 
 def test_an_offer_lies_where_its_trainer_put_it(tmp_path: Path) -> None:
     """A version's directory may hold the weights in another one."""
-    outer = step(tmp_path, "run-3", *OPEN)
+    outer = version(tmp_path, "run-3", *OPEN)
     (outer / "weight").mkdir()
 
     assert accept(tmp_path, "run-{version}/weight") == ("3",)
@@ -71,19 +64,19 @@ def test_an_offer_lies_where_its_trainer_put_it(tmp_path: Path) -> None:
 
 
 def test_no_offer_leads_out_of_the_volume(tmp_path: Path) -> None:
-    away = step(tmp_path, "elsewhere", *OPEN)
+    away = version(tmp_path, "elsewhere", *OPEN)
     root = tmp_path / "weights"
     root.mkdir()
     (root / "step_4").symlink_to(away)
     (root / "step_5").touch()
-    step(root, "step_3", *OPEN)
+    version(root, "step_3", *OPEN)
 
     assert accept(root) == ("step_3",)
     assert not (away / ".receiver_ready").exists()
 
 
 def test_a_link_in_place_of_the_marker_is_not_followed(tmp_path: Path) -> None:
-    folder = step(tmp_path, "step_3", *OPEN)
+    folder = version(tmp_path, "step_3", *OPEN)
     (folder / ".receiver_ready").symlink_to(tmp_path / "target")
 
     accept(tmp_path)
@@ -92,7 +85,7 @@ def test_a_link_in_place_of_the_marker_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_an_offer_that_is_withdrawn_is_no_failure(tmp_path: Path) -> None:
-    folder = step(tmp_path, "step_3")
+    folder = version(tmp_path, "step_3")
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         folder.rmdir()
