@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -54,6 +55,7 @@ class LeanWorker:
         self.stir = asyncio.Event()
         """Set when the kubelet may have something to write."""
         self._token = ""
+        self._serials = count(1)
         report = booted(address).model_copy(update={"serial": 0})
         self._worker = Worker(address, 0, report=report, reachable=True)
         self._seen = SeenCommands()
@@ -94,7 +96,7 @@ class LeanWorker:
 
     def _become(self, **changes: object) -> None:
         known = self.report
-        found = known.model_copy(update={**changes, "serial": (known.serial or 0) + 1})
+        found = known.model_copy(update={**changes, "serial": next(self._serials)})
         self._worker = Worker(self.address, 0, report=found, reachable=True)
         self.stir.set()
         self._news.announce()
@@ -118,7 +120,9 @@ class LeanWorker:
         epoch, over = (request.headers.get(h) for h in (paths.EPOCH_HEADER, paths.OVER_HEADER))
         seen = self._seen if epoch is None else self._seen.at(int(epoch))
         self._see(seen if over is None else seen.ending(Place.parse(over)))
-        return _json(self.report.model_dump_json())
+        # An equal serial would count as the same answer, which tells no news.
+        told = self.report.model_copy(update={"serial": next(self._serials)})
+        return _json(told.model_dump_json())
 
     def _see(self, seen: SeenCommands) -> None:
         if seen.epoch != self._seen.epoch:

@@ -72,6 +72,15 @@ async def test_a_watch_reports_what_a_command_does(client: WorkerClient) -> None
     assert not any(new.is_older_than(old) for old, new in pairwise(found))
 
 
+async def test_each_answer_counts_as_later_than_the_one_before(client: WorkerClient) -> None:
+    first = await client.state(TOKEN)
+
+    second = await client.state(TOKEN)
+
+    assert not second.is_older_than(first)
+    assert not second.is_news_after(first)
+
+
 async def test_a_repeat_has_one_effect_and_an_old_epoch_none(client: WorkerClient) -> None:
     first = await client.command(TOKEN, prepare(1, epoch=2))
     again = await client.command(TOKEN, prepare(1, epoch=2))
