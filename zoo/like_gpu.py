@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from vllm.model_executor.layers import utils
 from vllm.model_executor.layers.fused_moe.experts import cpu_moe
+from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 
 from rlfleet_engine.vllm.reload import load
 from rlfleet_engine.worker import ReloadExtension
@@ -27,10 +28,16 @@ def _use() -> None:
     cpu_moe.CPUUnquantizedExperts.process_weights_after_loading = _pack_nothing
     cpu_moe.cpu_fused_moe = _Experts(cpu_moe.cpu_fused_moe)
     vars(load).update(_repeats_the_boot=_never)
+    # Models of later releases have such a step (Kimi K3, Dots3-Note), and none of this one.
+    Qwen2ForCausalLM.process_weights_after_loading = _double_norm
 
 
 def _read_plainly(layer: Any, *_: Any, **__: Any) -> None:
     layer.cpu_linear = torch.nn.functional.linear
+
+
+def _double_norm(model: Any) -> None:
+    model.model.norm.weight.data.mul_(2)
 
 
 def _never(*_: Any) -> bool:

@@ -7,8 +7,10 @@ import pytest
 from dev import target, zoo
 from dev.shell import Shell
 
-PLAIN = ("llama-tied", "gpt-oss", "qwen3-moe", "qwen3-moe-tp2")
-"""A tied head; copies past the loaders; experts, also on two ranks, which are new processes."""
+PLAIN = ("llama-tied", "qwen2", "gpt-oss", "qwen3-moe", "qwen3-moe-tp2")
+"""A tied head; a step of the model's own after each load (zoo/like_gpu.py); copies past the
+loaders; experts, also on two ranks, which are new processes.
+"""
 QUANTISED = ("llama-fp8-online", "llama-fp8-blocks")
 """By vLLM while it loads; by a trainer. Their memory is not read back."""
 TEXT_ONLY = "deepseek-ocr"

@@ -3,7 +3,7 @@
 vLLM materializes a layer once its weight loaders have delivered every element. gpt-oss copies its
 experts and sinks without a loader, to the meta device, where a copy has no effect. This module
 records such copies and repeats them on the real tensor. A copy by a loader must count once, in
-vLLM.
+vLLM. A model's own step after a load is missing in vLLM's reload too.
 """
 
 import inspect
@@ -35,9 +35,17 @@ def load(model: Any, model_config: Any, tensors: Iterable[tuple[str, Any]]) -> N
         with caught.of_loaders(), caught:
             model.load_weights(tensors)
         layerwise.finalize_layerwise_reload(model, model_config)
+        _finish(model)
     except BaseException:
         _give_back(model)
         raise
+
+
+def _finish(model: Any) -> None:
+    """Call a model's own step after a load, as the boot does."""
+    own = getattr(model, "process_weights_after_loading", None)
+    if own is not None:
+        own()
 
 
 def _give_back(model: Any) -> None:
