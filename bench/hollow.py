@@ -2,7 +2,8 @@
 
 Real sidecars over fake engines, hundreds in one process. They look at their engines
 seldom, because they share the cores with what is measured, and reach them without a
-socket: in a loop full of work a connection over loopback would time out. With --lean the sidecars
+socket: in a loop full of work a connection over loopback would time out. The engines preload
+nothing: that is an engine's work, and was a third of this process's. With --lean the sidecars
 are simulated too (lean.py). For every line on standard input it prints one line of JSON: what
 each worker proved last, and when. Then it takes what exists out of Python's garbage collection: a
 full one would look at hundreds of sidecars, where a sidecar's own process looks at one.
@@ -23,6 +24,7 @@ from bench.lean import LeanNode, LeanWorker
 from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_operator.kube.client import KubeClient
 from tests.fakes import checkpoints
+from tests.fakes.behaviour import Behaviour
 from tests.fakes.worker import Worker
 from tests.hollow import HollowNode
 
@@ -66,7 +68,7 @@ async def main() -> None:
     real: dict[str, Any] = {
         "make": Joined,
         "probe_s": PROBE_S,
-        "choose": lambda _: {"poll_s": POLL_S},
+        "choose": lambda _: {"poll_s": POLL_S, "behaviour": Behaviour(preload_skipped=True)},
     }
     node = (LeanNode if options.lean else HollowNode)(
         kube,

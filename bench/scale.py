@@ -49,7 +49,8 @@ with 256 workers and more most of the time is theirs, not the operator's: compar
 Engines are fakes that load a real tiny checkpoint at once. Sidecars are real and whole, with
 their HTTP servers, journals and checks, but share as many processes as there are cores,
 call their engines without a socket, and look at them every {POLL_S:g} s (1 s in a pod);
-readiness every {PROBE_S:g} s.
+readiness every {PROBE_S:g} s. Engines preload nothing, as their threads would share the sidecars'
+cores, which they do not in a pod.
 
 Operator CPU is taken from /proc, from before the patch until status reported the end; API
 writes are all its requests to Kubernetes other than GET, Events included.

@@ -33,6 +33,8 @@ class Behaviour:
     """Reads memory within the reload, as an older extension."""
     preload_hangs: bool = False
     """Reports a preload that never ends."""
+    preload_skipped: bool = False
+    """Reports that nothing of a version needs a preload, and reads it in the reload."""
     reload_s: float = 0
     reload_fails: bool = False
     reload_errors: int = 0

@@ -409,6 +409,8 @@ class FakeEngine:
 
     def _begin_preload(self, directory: str, files: list[dict[str, Any]]) -> None:
         self.preloads += 1
+        if self.behaviour.preload_skipped:
+            return
         stamps = [FileStamp.model_validate(one) for one in files]
         folder = self._gate_file.with_name("preload")
         self._ahead = begun(self._ahead, directory, stamps, folder, is_doubled=True)
