@@ -67,7 +67,7 @@ class _Visit:
             cache_dir=root / "cache",
             cache_spare=0,
         )
-        self._options = {"like_gpu": like_gpu} | keeper.MODELS[name].get("engine", {})
+        self._options = {"like_gpu": like_gpu} | keeper.options_of(name, root)
         self._has_own_head = keeper.MODELS[name].get("own_head", False)
         self._wrong: list[str] = []
         self._stale: tuple[str, ...] = ()

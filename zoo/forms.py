@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 _SHARDS = 3
 META = {"format": "pt"}
+_HEAD, _EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
 _GATE_UP, _DOWN = ".experts.gate_up_proj", ".experts.down_proj"
 
 Tensors = dict[str, Any]
@@ -66,6 +67,15 @@ def say_tied(at: Path) -> None:
     (at / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
 
 
+def name_twice(at: Path) -> None:
+    """Save a tied tensor under the head's name too, as many of the Hub's files do."""
+    tensors = tensors_of(at)
+    tensors[_HEAD] = next(
+        one for name, one in tensors.items() if name.endswith(_EMBEDDINGS)
+    ).clone()
+    save_file(tensors, at / "model.safetensors", META)
+
+
 def with_equal_head(base: Path, at: Path) -> None:
     """Write the base with a head that equals the embeddings."""
     tensors = tensors_of(base)
@@ -96,10 +106,20 @@ def forms(step: Path, state: Tensors) -> Mapping[str, Write]:
     }
     if _shapes(state) != _shapes(files):
         found["state_dict"] = lambda at: _bare(state, at)
+    if _HEAD in files and is_tied(step):
+        found["one_name"] = lambda at: _bare({n: t for n, t in files.items() if n != _HEAD}, at)
     single = _one_by_one(state)
     if any(name.endswith(_GATE_UP) for name in files.keys() - single.keys()):
         found["one_by_one"] = lambda at: _bare(single, at)
     return found
+
+
+def is_tied(at: Path) -> bool:
+    """Return whether head and embeddings are one tensor, by the config and by the files."""
+    tensors = tensors_of(at)
+    same = (one for name, one in tensors.items() if name.endswith(_EMBEDDINGS))
+    is_said = json.loads((at / "config.json").read_text()).get("tie_word_embeddings")
+    return bool(is_said) and any(torch.equal(one, tensors[_HEAD]) for one in same)
 
 
 def _shapes(tensors: Tensors) -> dict[str, Any]:

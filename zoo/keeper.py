@@ -23,6 +23,7 @@ _FURTHER: Mapping[str, Callable[[Path, Any], object]] = {
     "turned": lambda at, _: forms.turn(at),
     "renamed": forms.rename,
     "own_head": lambda at, _: forms.say_tied(at),
+    "both_names": lambda at, _: forms.name_twice(at),
     "quantised": quantised.write,
     "processor": processor.write,
     "pictures": lambda at, told: (at / "preprocessor_config.json").write_text(json.dumps(told)),
@@ -58,6 +59,17 @@ def base(name: str, seed: int, at: Path) -> Path:
     return at
 
 
+def options_of(name: str, root: Path) -> dict[str, Any]:
+    """Return more arguments of vLLM, and write the model of its own that proposes tokens."""
+    entry = MODELS[name]
+    found = dict(entry.get("engine", {}))
+    if "speculator" in entry:
+        written.write(root / "speculator", entry["speculator"], 2)
+        method = {"model": str(root / "speculator"), "num_speculative_tokens": 1}
+        found["speculative_config"] = method | {"method": entry["speculator"]["method"]}
+    return found
+
+
 def _made(entry: Mapping[str, Any], seed: int) -> Any:
     torch.manual_seed(seed)
     model = getattr(transformers, _class(entry)).from_config(config_of(entry))
@@ -69,7 +81,7 @@ def _made(entry: Mapping[str, Any], seed: int) -> Any:
 
 def state_of(name: str, at: Path) -> dict[str, Any]:
     """Return the state dict of a checkpoint as transformers holds it: a trainer's own names."""
-    if MODELS[name].keys() & {"quantised", "drafter", "added", "own_head", "written"}:
+    if MODELS[name].keys() & {"quantised", "drafter", "added", "own_head", "both_names", "written"}:
         return forms.tensors_of(at)
     kind = getattr(transformers, _class(MODELS[name]))
     model = kind.from_pretrained(at, dtype=torch.bfloat16)

@@ -100,7 +100,8 @@ class ReloadExtension:
             # From here on the engine's weights are unknown; an error leaves them so.
             self._rlfleet = self._rlfleet_reading = None
             _load_drafter(self, directory, stamps, taken.files)
-            fed = consumed.without_lost_heads(self.get_model(), feeding.of(reader))
+            apart = load.drafter_apart(self)
+            fed = consumed.without_lost_heads(self.get_model(), apart, feeding.of(reader))
             load.load(self, fed, taken.zeroed)
             installed = reader.installed()
         digest = None if feeding.casts else installed.digest
@@ -164,7 +165,7 @@ class ReloadExtension:
     def rlfleet_consumed(self: _Worker) -> dict[str, Any] | None:
         """Return the names of the tensors that the load at boot read."""
         ranks = self.parallel_config.world_size_across_dp
-        found = consumed.at_boot(self.get_model(), ranks)
+        found = consumed.at_boot(self.get_model(), ranks, load.drafter_apart(self))
         return None if found is None else found.model_dump()
 
     def rlfleet_left_out(self: _Worker, number: int) -> list[str]:

@@ -8,16 +8,18 @@ from dev import target, zoo
 from dev.shell import Shell
 
 PLAIN = ["bare", "save_pretrained", "sharded"]
-OWN_NAMES = {"qwen3-moe": ["state_dict"], "qwen2-vl": ["state_dict"], "bloom": ["state_dict"]}
+OWN_NAMES = {
+    name: ["state_dict"] for name in ("qwen3-moe", "qwen2-vl", "bloom", "qwen2.5-vl-eagle3")
+}
 """Forms of those whose trainer has names of its own, and vLLM takes them."""
 REFUSED = {"deepseek-v3": ["state_dict"], "llava-onevision": ["state_dict"]}
 DIFFERENT = (
     *("qwen2", "qwen3-moe", "gpt-oss", "deepseek-v3", "qwen2-vl", "llava-onevision", "mamba2"),
-    *("bloom", "deepseek-v3-mtp", "llama-own-head", "k2-horizon"),
+    *("bloom", "deepseek-v3-mtp", "llama-own-head", "k2-horizon", "qwen2.5-vl-eagle3"),
 )
 """Biases; experts; fused experts and sinks; MLA; multimodal; multimodal without a mapping of its
 parts; state space; a loader that fails on a tied head; layers that propose tokens; a head that is
-said to be tied; a router whose bias is in float32."""
+said to be tied; a router whose bias is in float32; a drafter with files of its own."""
 QUANTISED = ("llama-fp8", "llama-int4", "llama-gptq")
 """Scales of the KV cache; shapes among the tensors; zero points that are all the same."""
 

@@ -4,8 +4,8 @@ Only the code of each architecture says which tensors a model ignores (multi-tok
 rotary buffers, a tied head). So this module watches every operation of the load. A tensor that no
 operation reads is ignored by the model; a view reads nothing.
 
-A drafter has the same loader, so what it reads counts too. A failure here must not change the
-load.
+A drafter has the same loader, so what it reads of the base model's files counts too. A failure
+here must not change the load.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -44,11 +44,13 @@ class ReadRecorder:
         self.filled: list[fused_experts.FilledExperts] = []
         """Layers of experts that load from either form."""
 
-    def names_read(self) -> frozenset[str] | None:
-        """Return the names of the tensors that were read; None if the record is incomplete."""
-        if self.failed or not self._read_by:
-            return None
-        return frozenset().union(*self._read_by.values())
+    def names_read(self, apart: Any | None) -> frozenset[str] | None:
+        """Return the names of the tensors that were read; None if the record is incomplete.
+
+        ``apart``: a drafter with files of its own, whose tensors no version holds.
+        """
+        read = [names for model, names in self._read_by.items() if model is not apart]
+        return None if self.failed or not read else frozenset().union(*read)
 
     def names_read_by(self, model: Any) -> frozenset[str]:
         """Return the names of the tensors that one model's load read; none if that is unknown."""
@@ -126,9 +128,12 @@ def watch_loading() -> None:
     base_loader.initialize_model = watched
 
 
-def at_boot(model: Any, ranks: int) -> Consumed | None:
-    """Return the tensors that the load at boot read, and whether the head is tied."""
-    read = _WATCHING.names_read()
+def at_boot(model: Any, ranks: int, apart: Any | None) -> Consumed | None:
+    """Return the tensors that the load at boot read, and whether the head is tied.
+
+    ``apart``: a drafter with files of its own.
+    """
+    read = _WATCHING.names_read(apart)
     if read is None:
         return None
     return Consumed(
@@ -145,9 +150,11 @@ def read_by(model: Any) -> frozenset[str]:
     return _WATCHING.names_read_by(model)
 
 
-def without_lost_heads(model: Any, tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def without_lost_heads(
+    model: Any, apart: Any | None, tensors: Iterable[tuple[str, Any]]
+) -> Iterator[tuple[str, Any]]:
     """Leave out a tied head that the boot did not read, because some loaders fail on it."""
-    read = _WATCHING.names_read() or frozenset()
+    read = _WATCHING.names_read(apart) or frozenset()
     left = _is_tied(model)
     return ((name, data) for name, data in tensors if not (left and _is_head(name)) or name in read)
 

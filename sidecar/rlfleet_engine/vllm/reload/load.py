@@ -38,11 +38,20 @@ def drafter_of(worker: Any) -> Any | None:
 
     Multi-token prediction has such; a draft model with files of its own keeps its weights.
     """
+    return worker.get_draft_model() if _draft_files(worker) == worker.model_config.model else None
+
+
+def drafter_apart(worker: Any) -> Any | None:
+    """Return the model that proposes tokens, if it has files of its own."""
+    is_apart = _draft_files(worker) not in {None, worker.model_config.model}
+    return worker.get_draft_model() if is_apart else None
+
+
+def _draft_files(worker: Any) -> str | None:
+    """Return the path of the drafter's files; None without one."""
     speculative = worker.vllm_config.speculative_config
     drafts = None if speculative is None else speculative.draft_model_config
-    if again is None or drafts is None or drafts.model != worker.model_config.model:
-        return None
-    return worker.get_draft_model()
+    return None if again is None or drafts is None else str(drafts.model)
 
 
 def load_drafter(worker: Any, drafter: Any, tensors: Iterable[tuple[str, Any]]) -> None:
