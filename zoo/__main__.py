@@ -25,7 +25,7 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
 from vllm.platforms import current_platform
 
 from rlfleet_engine.vllm import model_infos
-from zoo import keeper, kernels, packed
+from zoo import experts, keeper, kernels, packed
 from zoo.examine import examine
 
 PASSED, FAILED = 0, 3
@@ -42,6 +42,7 @@ def main() -> int:
     model_infos.bring()
     if current_platform.is_cpu():
         kernels.use()
+        experts.use()
     if options.packed:
         packed.use()
     # vLLM prints on standard output too.
