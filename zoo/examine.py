@@ -73,22 +73,28 @@ class _Visit:
         self._stale: tuple[str, ...] = ()
         self._booted_answer: tuple[float, ...] = ()
         self._needs: required_tensors.RequiredTensors | None = None
+        self._silence: str | None = None
+        """Why vLLM cannot answer, where it lacks a kernel; memory alone is compared then."""
 
     def seen(self) -> dict[str, Any]:
         with self._booted() as engine:
-            row = self._tested(engine)
+            self._silence = _silence_of(engine)
+            row = self._described(engine) if self._silence else self._tested(engine)
             if self._has_own_head:
                 self._equal_head(engine)
             stepped = self._taken_up(engine, row)
             row["refused"] = list(self._refused())
             drafter, model = engine.drafter(), engine.model()
         with Engine(self._step, **self._options) as fresh:
-            row["from_boot"] = far(fresh.ask(), stepped)
+            row["from_boot"] = far(self._told(fresh), stepped)
             row["drafter"] = len(drafter)
             if left := drafter.items() ^ fresh.drafter().items():
                 self._wrong.append(f"the drafter is not the step's: {min(dict(left))}")
             if not fresh.is_quantised and (left := model.items() ^ fresh.model().items()):
                 self._wrong.append(f"memory is not the step's: {sorted(dict(left))[:3]}")
+        if self._silence:
+            is_alike = not self._wrong and not row["from_boot"]
+            return row | {"wrong": self._wrong, "error": self._silence, "memory": is_alike}
         if self._stale:
             self._wrong.append(self._why_stale())
         if not selftest.is_faithful(row["from_boot"], row["noise"]):
@@ -111,16 +117,19 @@ class _Visit:
         except Exception as error:
             raise RuntimeError(f"vLLM failed to boot it: {error}"[:200]) from error
 
-    @staticmethod
-    def _first_answer(engine: Engine) -> tuple[float, ...]:
-        try:
-            return engine.ask()
-        except Exception as error:
-            raise RuntimeError(f"vLLM boots it but fails to answer: {error!r}"[:200]) from error
+    def _told(self, engine: Engine) -> tuple[float, ...]:
+        """Return an answer, or sums of the memory of an engine that cannot answer."""
+        return tuple(engine.model().values()) if self._silence else engine.ask()
+
+    def _described(self, engine: Engine) -> dict[str, Any]:
+        """Return what is known of an engine that cannot answer."""
+        told = engine.describe(())
+        of_engine = {"architecture": ", ".join(told.architectures), "release": told.release}
+        return of_engine | {"device": told.device, "noise": 0.0}
 
     def _tested(self, engine: Engine) -> dict[str, Any]:
         """Test the reload as a sidecar tests it before an engine serves."""
-        booted = [self._first_answer(engine), engine.ask(), engine.ask()]
+        booted = [engine.ask(), engine.ask(), engine.ask()]
         noise = max(far(booted[0], answer) for answer in booted)
         model = self._store(engine).checkpoints.boot_model()
         tensors = model.tensors
@@ -212,7 +221,7 @@ class _Visit:
             row["zeroed"] = engine.preload(held.directory, held.files)
             installed = engine.reload(held.directory, held.files)
             evidence.demand_consumed(held.tensors, held.nbytes, held.digest, installed)
-            answers[form] = engine.ask()
+            answers[form] = self._told(engine)
         row["forms"], row["refused_forms"] = sorted(answers), refused
         first = answers["save_pretrained"]
         if any(far(first, other) for other in answers.values()):
@@ -255,6 +264,15 @@ class _Visit:
             names = Checkpoints(self._settings).boot_model().tensors.keys()
             self._needs = required_tensors.reported_by(_BOOT, names, engine.consumed())
         return VersionStore(self._settings, Checkpoints(self._settings, lambda: self._needs))
+
+
+def _silence_of(engine: Engine) -> str | None:
+    """Return why an engine fails to answer, or None."""
+    try:
+        engine.ask()
+    except Exception as error:  # noqa: BLE001 - whatever a kernel raises
+        return f"RuntimeError: vLLM boots it but fails to answer: {error!r}"[:200]
+    return None
 
 
 def _of_memory(

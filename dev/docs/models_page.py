@@ -32,7 +32,9 @@ A model passes if:
 `H100`: the same on a GPU, [below](#on-a-gpu); empty: not examined.
 `kinds`: kinds of tensors (of which no answer can show any: nothing is claimed).
 Quantised layers for which this processor has no kernel are computed in torch (zoo/kernels.py).
-So are routers by sigmoid, or with a bias, without groups, which vLLM's build for a processor lacks.
+So are routers by sigmoid, or with a bias, without groups, which vLLM's build for a processor lacks,
+and experts without a gate or without weights (zoo/experts.py).
+Of a model that vLLM boots and does not answer with, memory alone is compared; it counts as failed.
 Where vLLM does not reload a model in place, its engine fails the self-test (EngineUnfaithful).
 Each engine tests itself when it boots.
 
@@ -58,6 +60,7 @@ llama-int8 fails only here: a CPU's kernel keeps addresses of scales, which this
 
 """
 _COLUMNS = ("model", "kind", "architecture", "own names", "kinds", "H100")
+_ALIKE = "its memory is that of a boot on the step"
 _OWN = {"state_dict": "", "one_by_one": "one by one: "}
 _DETAIL = re.compile(r"(?<=: )/\S+ | \([^)]*\)|, and vLLM's loader.*|; write the version .*")
 """Of a reason, what bench/results/zoo.json holds in full."""
@@ -162,7 +165,8 @@ def _rejection(row: dict[str, Any]) -> str:
 def _why(row: dict[str, Any]) -> str:
     reasons = [*row.get("wrong", ()), *([row["error"]] if "error" in row else [])]
     firsts = (reason.splitlines()[0].removeprefix("RuntimeError: ") for reason in reasons)
-    return "; ".join(_DETAIL.sub("", first.split(". ")[0]).rstrip(": ") for first in firsts)
+    found = [_DETAIL.sub("", first.split(". ")[0]).rstrip(": ") for first in firsts]
+    return "; ".join([*found, *([_ALIKE] if row.get("memory") else [])])
 
 
 def _by_reason(found: Iterable[tuple[str, str]]) -> list[str]:
