@@ -86,6 +86,9 @@ def _values(count: Any, part: str) -> list[str]:
     return [str(number) for number in (range(count) if isinstance(count, int) else count)]
 
 
-def _made(name: str, shape: list[int], random: torch.Generator) -> Any:
+def _made(name: str, shape: Any, random: torch.Generator) -> Any:
+    if isinstance(shape, dict):
+        # A table of numbers, as DeepSeek V4's of experts by tokens.
+        return torch.randint(shape["below"], shape["shape"], generator=random)
     tensor = torch.randn(shape, generator=random) * _SPREAD
     return (tensor + name.endswith(_NORM)).to(torch.bfloat16)
