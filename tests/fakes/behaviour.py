@@ -90,6 +90,8 @@ class Behaviour:
     """Runs without --enable-lora."""
     unsendable: str | None = None
     """Why it would keep old weights when a trainer sends new ones."""
+    unreloadable: str | None = None
+    """Why no reload of it can succeed."""
     group_s: float = 0
     """How long the forming of a group takes."""
     group_fails: bool = False

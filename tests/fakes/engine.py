@@ -446,6 +446,7 @@ class FakeEngine:
             "fingerprint": f"fake {behaviour.release}",
             "unreached": behaviour.unreached_kinds,
             "unsendable": behaviour.unsendable,
+            "unreloadable": behaviour.unreloadable,
         }
 
     async def _reload(self, arguments: dict[str, Any], send: Send) -> None:

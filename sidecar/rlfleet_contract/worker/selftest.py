@@ -37,6 +37,8 @@ class EngineDescription(ContractReply):
     """Kinds of tensors that a text prompt does not use, such as a vision tower's."""
     unsendable: str | None = None
     """Why a transfer would leave old weights; None: no reason is known."""
+    unreloadable: str | None = None
+    """Why no reload can succeed; None: no reason is known."""
 
     @property
     def title(self) -> str:

@@ -41,7 +41,17 @@ def described(worker: Any, kinds: Sequence[str]) -> EngineDescription:
         fingerprint=sha256(" ".join(map(str, parts)).encode()).hexdigest()[:32],
         unreached=tuple(unreached(worker.get_model(), kinds)),
         unsendable=sendable.objection(worker.device.type, architectures),
+        unreloadable=_of_torchao(config.quant_config),
     )
+
+
+def _of_torchao(scheme: Any) -> str | None:
+    """Return why tensors that torchao serialised are not reloaded; None for all others.
+
+    Only vLLM's loader of files joins their parts, by metadata of the headers.
+    """
+    is_serialised = getattr(scheme, "is_checkpoint_torchao_serialized", False)
+    return "its base model was quantised by torchao" if is_serialised else None
 
 
 def unreached(model: Any, kinds: Sequence[str]) -> list[str]:

@@ -81,7 +81,7 @@ class SelfTester:
             boot=boot,
             attempts=selftest.attempts_of(self._journal.record.self_test, key),
         )
-        rejected = self._rejected(begun, engines)
+        rejected = self._rejected(begun, engines, described.unreloadable)
         if rejected is not None:
             self._journal.self_tested(rejected)
         elif self._settings.self_test_s and not is_as_booted:
@@ -95,9 +95,14 @@ class SelfTester:
                 return False
         return True
 
-    def _rejected(self, begun: SelfTest, engines: int) -> SelfTest | None:
-        """Return the result for an engine that is rejected without a test, or None."""
+    def _rejected(self, begun: SelfTest, engines: int, why: str | None) -> SelfTest | None:
+        """Return the result for an engine that is rejected without a test, or None.
+
+        ``why``: no reload of it can succeed.
+        """
         settings = self._settings
+        if why is not None:
+            return selftest.unreloadable(begun, why)
         if engines > 1:
             return selftest.unseen(begun.model_copy(update={"boot": None}), engines)
         if not begun.is_tested and (settings.require_tested or not settings.self_test_s):

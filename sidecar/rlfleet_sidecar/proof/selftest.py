@@ -32,6 +32,10 @@ _WAY_OUT = (
     "use an engine image with a vLLM release that docs/reference/models.md lists for this model"
 )
 _WORKERS = "set spec.replicas instead of --data-parallel-size"
+_OTHER_TOOL = (
+    "serve a base model quantised by another tool (LLM Compressor, GPTQModel), or a bfloat16 one"
+    " with engine.args --quantization=fp8"
+)
 _AGAIN = "the sidecar repeats the test; see the engine's log before its last restart"
 
 
@@ -151,6 +155,14 @@ def unseen(begun: SelfTest, engines: int) -> SelfTest:
     reason = f"{begun.engine} is {engines} data-parallel engines, and vLLM reports one's weights"
     found = {"passed": False, "reason": reason, "way_out": _WORKERS}
     return begun.model_copy(update=found)
+
+
+def unreloadable(begun: SelfTest, why: str) -> SelfTest:
+    """Return the result for an engine whose weights no reload can replace."""
+    reason = f"{begun.engine} cannot reload in place: {why}"
+    return begun.model_copy(
+        update={"passed": False, "reason": reason, "way_out": _OTHER_TOOL, "boot": None}
+    )
 
 
 def untested(begun: SelfTest) -> SelfTest:

@@ -105,6 +105,24 @@ async def test_data_parallel_engines_serve_no_version_because_one_alone_reports(
     await subject.serve(subject.versions.first)
 
 
+async def test_an_engine_that_no_reload_can_change_is_not_tried_and_names_what_to_serve(
+    fake: Worker, subject: Subject
+) -> None:
+    reloads = fake.engine.reloads
+    report = await restart(
+        fake, subject, release="0.32.1", unreloadable="its base model was quantised by torchao"
+    )
+
+    problem = await subject.refused(
+        Code.ENGINE_UNFAITHFUL, paths.PREPARE_PATH, subject.versions.first
+    )
+
+    assert (report.self_test and report.self_test.passed) is False
+    assert fake.engine.reloads == reloads
+    assert "cannot reload in place: its base model was quantised by torchao;" in problem.message
+    assert "serve a base model quantised by another tool" in problem.message
+
+
 async def test_an_engine_that_starts_again_is_not_tested_again(
     fake: Worker, subject: Subject
 ) -> None:

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,3 +131,19 @@ def test_what_only_the_tokens_of_pictures_use_in_a_language_model_is_unreached(
     molmo = ("model.transformer.wte.embedding", "model.transformer.wte.new_embedding")
 
     assert kinds(describe, Text(), *ernie, *molmo) == [ernie[1], molmo[1]]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "is_reloadable"),
+    [
+        (None, True),
+        (SimpleNamespace(is_checkpoint_torchao_serialized=False), True),
+        (SimpleNamespace(is_checkpoint_torchao_serialized=True), False),
+        (SimpleNamespace(), True),
+    ],
+)
+def test_only_what_torchao_serialised_is_not_reloaded(
+    describe: ModuleType, scheme: Any, *, is_reloadable: bool
+) -> None:
+    """Online torchao quantises bfloat16 versions in each load."""
+    assert (describe._of_torchao(scheme) is None) == is_reloadable  # noqa: SLF001 - its rule
