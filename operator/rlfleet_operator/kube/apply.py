@@ -205,12 +205,24 @@ async def _ensure(kube: KubeClient, fleet: Fleet, collection: str, wanted: Json)
         await kube.create(collection, wanted)
         return
     _demand_ours(found, fleet, wanted["kind"])
+    selector = _exactly(found["spec"].get("selector"), wanted["spec"]["selector"])
     changes = {
         "metadata": {"labels": wanted["metadata"]["labels"]},
-        "spec": wanted["spec"],
+        "spec": wanted["spec"] | {"selector": selector},
     }
     if not _covers(found, changes):
         await kube.patch(path, changes)
+
+
+def _exactly(found: Any, wanted: Any) -> Any:
+    """Return ``wanted`` with a null, which removes it, for each other field of ``found``.
+
+    A selector that another tool narrowed selects no worker: no request reaches one.
+    """
+    if not isinstance(found, Mapping) or not isinstance(wanted, Mapping):
+        return wanted
+    others = dict.fromkeys(found.keys() - wanted.keys())
+    return others | {key: _exactly(found.get(key), value) for key, value in wanted.items()}
 
 
 def _covers(found: Any, wanted: Any) -> bool:

@@ -1,0 +1,30 @@
+"""What other tools write into a fleet's objects: owners, selectors."""
+
+import json
+
+import pytest
+
+from dev.kubernetes import apiserver
+from rlfleet_operator.kube.client import object_path
+from tests.hollow import HollowNode
+from tests.integration.conftest import Fleet, Operator, kubectl, until
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_selector_that_another_tool_narrowed_is_restored(
+    plane: apiserver.ControlPlane, operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    patch = json.dumps({"spec": {"selector": {"pod-template-hash": "1"}}})
+    kubectl(plane, "-n", fleet.namespace, "patch", "svc", "qwen", "-p", patch)
+
+    await fleet.patch(weightVersion="step-2")
+    await fleet.synced()
+
+    async def is_restored() -> bool:
+        found = await fleet.kube.get(object_path(fleet.namespace, "services", "qwen"))
+        return bool(found["spec"]["selector"] == {"rlfleet.dev/fleet": "qwen"})
+
+    await until(is_restored, 10)
