@@ -12,6 +12,24 @@ from tests.integration.conftest import Fleet, Operator, kubectl, until
 pytestmark = pytest.mark.integration
 
 
+async def test_a_pod_with_another_owner_before_the_fleet_stays_the_fleet_s(
+    plane: apiserver.ControlPlane, operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    words = ("-n", fleet.namespace)
+    kubectl(plane, *words, "create", "configmap", "owner")
+    uid = kubectl(plane, *words, "get", "cm", "owner", "-o", "jsonpath={.metadata.uid}").stdout
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+    patch = [{"op": "add", "path": "/metadata/ownerReferences/0", "value": owner}]
+
+    kubectl(plane, *words, "patch", "pod", "qwen-0", "--type=json", "-p", json.dumps(patch))
+    await fleet.patch(weightVersion="step-2")
+    status = await fleet.synced(20)
+
+    assert status["proved"] == "2/2"
+
+
 async def test_a_selector_that_another_tool_narrowed_is_restored(
     plane: apiserver.ControlPlane, operator: Operator, node: HollowNode, fleet: Fleet
 ) -> None:

@@ -19,6 +19,7 @@ from rlfleet_operator.core.model.world import (
     worker_name,
 )
 from rlfleet_operator.crd.field_types import epoch_of
+from rlfleet_operator.crd.fleet_spec import KIND
 from rlfleet_view.last_words import last_words
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -57,7 +58,7 @@ def pod_from(raw: Raw) -> Pod | None:
         name=metadata["name"],
         uid=metadata["uid"],
         ordinal=int(ordinal),
-        owner_uid=next((o["uid"] for o in metadata.get("ownerReferences") or ()), ""),
+        owner_uid=_owner_uid(metadata, fleet),
         template_hash=(metadata.get("annotations") or {}).get(TEMPLATE_ANNOTATION, ""),
         address=status.get("podIP"),
         phase=status.get("phase", "Pending"),
@@ -79,6 +80,12 @@ def pod_from(raw: Raw) -> Pod | None:
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
     )
+
+
+def _owner_uid(metadata: Raw, fleet: str) -> str:
+    """Return the UID of the fleet that owns a pod; other tools may add owners before it."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((o["uid"] for o in owners if (o.get("kind"), o.get("name")) == (KIND, fleet)), "")
 
 
 def _topology(raw: Raw, labels: Mapping[str, str]) -> tuple[str, str]:

@@ -1,10 +1,10 @@
-"""A pod of the fleet that has lost one of its labels."""
+"""A pod of the fleet that has lost one of its labels, or got another owner."""
 
 from typing import Any
 
 import pytest
 
-from rlfleet_operator.core.model.pod import identity_of, lost_label
+from rlfleet_operator.core.model.pod import identity_of, lost_label, pod_from
 from rlfleet_operator.core.model.world import FLEET_LABEL, ORDINAL_LABEL
 from tests import fleets
 
@@ -43,3 +43,29 @@ def test_a_pod_that_ends_makes_way_by_itself() -> None:
     ending = pod_with(None, deletionTimestamp="2026-01-01T00:00:00Z")
 
     assert lost_label(ending, fleets.fleet(), 2) is None
+
+
+OWNER = {"apiVersion": "rlfleet.dev/v1alpha1", "kind": "RLInferenceFleet", "name": "qwen"}
+OTHER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "qwen", "uid": "other"}
+EARLIER = OWNER | {"uid": "f-0"}
+
+
+@pytest.mark.parametrize(
+    ("owners", "uid"),
+    [
+        ([OWNER | {"uid": "f-1"}], "f-1"),
+        ([OTHER, OWNER | {"uid": "f-1"}], "f-1"),
+        ([OWNER | {"uid": "f-1"}, OTHER], "f-1"),
+        ([EARLIER], "f-0"),
+        ([OTHER], ""),
+        (None, ""),
+    ],
+    ids=["alone", "after another", "before another", "an earlier fleet", "another alone", "none"],
+)
+def test_the_owner_is_the_fleet_whatever_other_owners_there_are(
+    owners: list[dict[str, str]] | None, uid: str
+) -> None:
+    found = pod_from(pod_with(WHOLE, uid="p-2", ownerReferences=owners))
+
+    assert found is not None
+    assert found.owner_uid == uid

@@ -97,7 +97,7 @@ def test_all_that_decisions_need_is_read_from_a_pod() -> None:
     )
     told["metadata"] |= {
         "annotations": {TEMPLATE_ANNOTATION: "h"},
-        "ownerReferences": [{"uid": "f-1"}],
+        "ownerReferences": [{"kind": "RLInferenceFleet", "name": "qwen", "uid": "f-1"}],
         "deletionTimestamp": "2026-01-01T00:00:00Z",
     }
 
