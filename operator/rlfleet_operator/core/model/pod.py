@@ -79,6 +79,7 @@ def pod_from(raw: Raw) -> Pod | None:
         weights_ready_at=_epoch((gate or {}).get("lastTransitionTime")),
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
+        finalizers=tuple(metadata.get("finalizers") or ()),
     )
 
 

@@ -126,7 +126,7 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     """Return what is wrong with a worker, in one sentence; None if nothing is."""
     overdue = overdue_at(worker)
     if overdue is not None and world.moment >= overdue:
-        return "pod is still terminating; if its node is lost, delete the pod with --force"
+        return _still_ends(worker)
     if (found := _of_pod(worker, world.moment) or _of_silence(worker)) is not None:
         return found
     problem = None
@@ -135,6 +135,17 @@ def complaint_of(worker: Worker, world: World) -> str | None:
     if problem is not None and not _is_explained(worker, problem):
         return f"{problem.code}: {problem.message}"
     return awaited_by(worker) or _begun_by(worker, world) or _unready(worker, world)
+
+
+def _still_ends(worker: Worker) -> str:
+    kept = worker.pod.finalizers if worker.pod else ()
+    if kept:
+        # Neither the kubelet nor --force removes them.
+        return (
+            f"pod is still terminating, kept by finalizers: {', '.join(kept)};"
+            " see what the controller of each waits for"
+        )
+    return "pod is still terminating; if its node is lost, delete the pod with --force"
 
 
 def _of_silence(worker: Worker) -> str | None:

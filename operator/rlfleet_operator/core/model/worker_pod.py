@@ -52,6 +52,8 @@ class Pod:
     """The port "admin" of its sidecar."""
     tls_secret: str | None = None
     """The Secret with its sidecar's certificate; None for one that speaks plain HTTP."""
+    finalizers: tuple[str, ...] = ()
+    """Other tools' finalizers, which keep it after its containers have ended."""
 
     @property
     def has_ended(self) -> bool:

@@ -43,12 +43,17 @@ SILENT = replace(worker(), reachable=False)
 UNHEARD = replace(NEW, pod=pod(), silence="no answer")
 REFUSED = pod(phase="Failed", trouble="OutOfcpu: no room")
 LOST = pod(terminating=True, ends_by=MOMENT - 60, trouble="no room")
+KEPT = replace(LOST, finalizers=("kueue.x-k8s.io/managed",))
 TO_2: dict[str, Any] = {"weightVersion": "step-2", "status": recorded("step-2", "Preparing")}
 UNSEEN = (
     "no scheduler has looked at the pod;"
     " kube-scheduler, or the one in spec.template.spec.schedulerName, does not run"
 )
 STILL_ENDS = "pod is still terminating; if its node is lost, delete the pod with --force"
+STILL_KEPT = (
+    "pod is still terminating, kept by finalizers: kueue.x-k8s.io/managed;"
+    " see what the controller of each waits for"
+)
 
 
 def doing(verb: Verb, stage: Stage) -> Worker:
@@ -136,6 +141,7 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         ),
         (replace(NEW, pod=replace(REFUSED, terminating=True)), "OutOfcpu: no room"),
         (replace(SILENT, pod=LOST), STILL_ENDS),
+        (replace(SILENT, pod=KEPT), STILL_KEPT),
         (replace(SILENT, pod=replace(LOST, ends_by=MOMENT - 59)), "no room"),
         (
             replace(worker(), pod=pod(ready=False)),
@@ -170,6 +176,7 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "a pod that ended well",
         "a pod that failed and goes",
         "a pod that outlives its grace",
+        "a pod that finalizers keep",
         "a pod that may still take its grace",
         "a pod whose node is lost",
         "a pod that a scheduler may not have seen yet",

@@ -99,6 +99,7 @@ def test_all_that_decisions_need_is_read_from_a_pod() -> None:
         "annotations": {TEMPLATE_ANNOTATION: "h"},
         "ownerReferences": [{"kind": "RLInferenceFleet", "name": "qwen", "uid": "f-1"}],
         "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["kueue.x-k8s.io/managed"],
     }
 
     assert pod_from(told) == pod(
@@ -110,6 +111,7 @@ def test_all_that_decisions_need_is_read_from_a_pod() -> None:
         terminating=True,
         ends_by=1_767_225_600.0,
         engine_restarts=2,
+        finalizers=("kueue.x-k8s.io/managed",),
     )
 
 
