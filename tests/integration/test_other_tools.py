@@ -46,3 +46,24 @@ async def test_a_selector_that_another_tool_narrowed_is_restored(
         return bool(found["spec"]["selector"] == {"rlfleet.dev/fleet": "qwen"})
 
     await until(is_restored, 10)
+
+
+async def test_a_pod_without_its_owner_costs_no_other_worker(
+    plane: apiserver.ControlPlane, operator: Operator, node: HollowNode, fleet: Fleet
+) -> None:
+    await fleet.create(weightVersion="step-1")
+    await fleet.synced()
+    before = await fleet.pods()
+    words = ("-n", fleet.namespace)
+    patch = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
+
+    kubectl(plane, *words, "patch", "pod", "qwen-0", "--type=json", "-p", patch)
+    stalled = await fleet.stalled(30)
+    _, _, command = stalled["message"].partition("kubectl ")
+    kubectl(plane, *command.split())
+    await fleet.synced()
+    after = await fleet.pods()
+
+    assert stalled["reason"] == "ObjectRefused"
+    assert after["qwen-0"]["metadata"]["uid"] != before["qwen-0"]["metadata"]["uid"]
+    assert after["qwen-1"]["metadata"]["uid"] == before["qwen-1"]["metadata"]["uid"]

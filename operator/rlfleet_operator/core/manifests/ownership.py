@@ -31,12 +31,19 @@ def complaint(found: Raw, fleet: Identity, kind: str) -> Complaint | None:
         )
     action = "delete it, or give the fleet another name"
     if controller is None and (metadata.get("labels") or {}).get(FLEET_LABEL) == fleet.name:
-        label = f"{FLEET_LABEL}={fleet.name}"
-        action = (
-            "an earlier fleet or a backup left it. Delete all such objects:"
-            f" kubectl delete svc,pdb,secret,pod -l {label} -n {fleet.namespace}"
-        )
+        action = _way_out(kind, metadata["name"], fleet)
     return Complaint(f"{what} exists and does not belong to this fleet: {action}", may_pass=False)
+
+
+def _way_out(kind: str, name: str, fleet: Identity) -> str:
+    """Return how to delete what has the fleet's label and no owner."""
+    if kind == "Pod":
+        # Status names a pod after all other objects are the fleet's: other pods may serve.
+        return f"its owner was removed; delete it: kubectl delete pod {name} -n {fleet.namespace}"
+    return (
+        "an earlier fleet or a backup left it. Delete all such objects: kubectl delete"
+        f" svc,pdb,secret,pod -l {FLEET_LABEL}={fleet.name} -n {fleet.namespace}"
+    )
 
 
 def _is_namesake(owner: Raw, fleet: Identity) -> bool:

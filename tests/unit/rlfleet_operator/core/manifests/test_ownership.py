@@ -40,6 +40,15 @@ def test_an_orphaned_or_restored_object_is_reported_with_the_command_that_delete
     assert not may_pass
 
 
+def test_a_pod_that_lost_its_owner_is_deleted_alone() -> None:
+    pod = {"metadata": OURS | {"name": "qwen-0", "ownerReferences": None}}
+    found = complaint(pod, FLEET, "Pod")
+
+    assert found is not None
+    assert found.message.endswith("delete it: kubectl delete pod qwen-0 -n rl")
+    assert not found.may_pass
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
