@@ -20,7 +20,13 @@ def fleet(spec: dict[str, Any] | None = None, *, status: dict[str, Any] | None =
     }
     return fleet_from(
         {
-            "metadata": {"name": "qwen", "namespace": "rl", "uid": "f-1", "generation": 1},
+            "metadata": {
+                "name": "qwen",
+                "namespace": "rl",
+                "uid": "f-1",
+                "generation": 1,
+                "creationTimestamp": "2023-11-14T19:43:20Z",
+            },
             "spec": least | (spec or {}),
             "status": status or {},
         }

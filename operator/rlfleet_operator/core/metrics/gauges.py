@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rlfleet_contract.version_order import number_of
 from rlfleet_operator.core.model.worker_phase import Phase, phase_of
-from rlfleet_operator.core.model.world import World
+from rlfleet_operator.core.model.world import Fleet, World
 from rlfleet_operator.core.rollout.rollout import COMPLETED, ROLLED_BACK
 from rlfleet_operator.core.status import verdict
 from rlfleet_operator.crd.field_types import epoch_of
@@ -65,6 +65,10 @@ FAMILIES: Mapping[str, Family] = {
         " the latest.",
         ("use",),
     ),
+    "rlfleet_follow_timestamp_seconds": Family(
+        "Time since when a fleet that follows sees no newer version: the store has the latest, its"
+        " last rollout began, or it exists. Absent while weightVersion or rollout.paused holds it."
+    ),
     "rlfleet_version_skew": Family("Steps between the newest and the oldest version in traffic."),
     "rlfleet_prepare_done_bytes": Family("Bytes that prepares under way have copied, all workers."),
     "rlfleet_prepare_wanted_bytes": Family("Bytes that prepares under way copy, all workers."),
@@ -81,6 +85,7 @@ def gauges(world: World, status: FleetStatus) -> list[Sample]:
         Sample("rlfleet_ready_workers", status.ready_replicas),
         Sample("rlfleet_proved_workers", status.proved_replicas),
         *_versions(status),
+        *_following(world.fleet, status),
         *([] if status.skew is None else [Sample("rlfleet_version_skew", status.skew)]),
         *_prepares(world),
     ]
@@ -139,6 +144,21 @@ def _served_since(status: FleetStatus) -> float | None:
         if past.to == status.serving and past.result in {COMPLETED, ROLLED_BACK}:
             return epoch_of(past.started_at) + past.seconds
     return None
+
+
+def _following(fleet: Fleet, status: FleetStatus) -> Iterator[Sample]:
+    """Return since when no version came; a rollout counts, because a pin may have ended with it."""
+    if not fleet.follows or fleet.spec.weight_version is not None or fleet.spec.rollout.paused:
+        return
+    latest, recorded = status.latest, status.rollout
+    moments = (
+        fleet.created_at,
+        epoch_of(latest.since) if latest else None,
+        recorded.started_epoch if recorded else None,
+    )
+    known = [moment for moment in moments if moment is not None]
+    if known:
+        yield Sample("rlfleet_follow_timestamp_seconds", max(known))
 
 
 def _prepares(world: World) -> list[Sample]:

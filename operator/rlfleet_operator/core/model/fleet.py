@@ -1,6 +1,7 @@
 """Parses a fleet from the API server's JSON."""
 
 from rlfleet_operator.core.model.world import Fleet, Identity, Raw
+from rlfleet_operator.crd.field_types import epoch_of
 from rlfleet_operator.crd.fleet_spec import FleetSpec
 from rlfleet_operator.crd.fleet_status import FleetStatus
 
@@ -21,6 +22,7 @@ def asked_of(raw: Raw) -> tuple[str | None, ...]:
 def fleet_from(raw: Raw) -> Fleet:
     """Parse an RLInferenceFleet; raises pydantic.ValidationError if spec or status is invalid."""
     metadata = raw["metadata"]
+    created = metadata.get("creationTimestamp")
     return Fleet(
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -29,4 +31,5 @@ def fleet_from(raw: Raw) -> Fleet:
         spec=FleetSpec.model_validate(raw["spec"]),
         status=FleetStatus.model_validate(raw.get("status") or {}),
         deleting="deletionTimestamp" in metadata,
+        created_at=epoch_of(created) if created else None,
     )

@@ -57,6 +57,8 @@ class Fleet(Identity):
     spec: FleetSpec
     status: FleetStatus
     deleting: bool = False
+    created_at: float | None = None
+    """When the API server created it, in seconds since the epoch; None if unknown."""
 
     @property
     def target(self) -> str | None:

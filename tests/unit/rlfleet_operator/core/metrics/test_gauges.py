@@ -97,6 +97,35 @@ def test_a_version_s_age_begins_when_all_workers_serve_it(
     assert found.get(("rlfleet_version_timestamp_seconds", "serving")) == since
 
 
+CREATED, SEEN, BEGUN = workers.MOMENT - 9000, workers.MOMENT - 600, workers.MOMENT
+"""When a fleet was created, saw its latest version, and began its last rollout."""
+LATEST = {"latest": {"version": "step-1", "since": "2023-11-14T22:03:20Z"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "since"),
+    [
+        ({}, {}, CREATED),
+        (LATEST, {}, SEEN),
+        (LATEST | workers.recorded("step-1", "Completed", **DONE), {}, BEGUN),
+        (LATEST, {"weightVersion": "step-1"}, None),
+        (LATEST, {"rollout": {"paused": True}}, None),
+        (LATEST, {"weights": {"path": "/weights/{version}"}}, None),
+    ],
+    ids=["no version seen", "seen", "a rollout after it", "pinned", "paused", "does not follow"],
+)
+def test_a_fleet_waits_for_a_version_only_while_it_follows_and_nothing_holds_it(
+    status: dict[str, Any], spec: dict[str, Any], since: float | None
+) -> None:
+    follows = {"path": "/weights/{version}", "follow": "Latest"}
+    wanted = {"weightVersion": None, "weights": follows} | spec
+    world = workers.world(workers.worker(), **wanted)
+
+    found = {s.name: s.value for s in gauges(world, FleetStatus.model_validate(status))}
+
+    assert found.get("rlfleet_follow_timestamp_seconds") == since
+
+
 def test_versions_that_differ_serve_as_none() -> None:
     other = workers.worker(1, proved="step-3")
 
