@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from dev.kubernetes import apiserver
-from tests.integration.conftest import ROOT, Fleet, Run, kubectl, until
+from rlfleet_kubectl.core.names import OPERATOR_PODS
+from tests.integration.conftest import ROOT, Fleet, Operator, Run, kubectl, until
 from tests.integration.test_kubectl_plugin_care import (
     LEASE,
     checks,
@@ -95,11 +96,67 @@ async def test_what_is_broken_in_an_installation_is_mended_by_what_doctor_prints
 
     # helm would scale it too.
     await mend(found["OperatorScaledToZero"])
-    await mend(found["OperatorAccess"], cwd=ROOT, RELEASE=LEASE)
+    await mend(found["OperatorAccess"], cwd=ROOT)
     await mend(found["TokenEmpty"])
     await mend(found["NameTaken"])
     await are_gone(doctor, "OperatorScaledToZero", "OperatorAccess", "TokenEmpty", "NameTaken")
     await healthy.synced()
+
+
+async def test_a_claim_and_a_policy_that_are_missing_are_made_by_what_doctor_prints(
+    plane: apiserver.ControlPlane, operator: Operator, fleet: Fleet, doctor: Doctor, mend: Mend
+) -> None:
+    here = functools.partial(kubectl, plane, f"--namespace={fleet.namespace}")
+    here("run", "rlfleet-0", "--image=x", f"--labels={OPERATOR_PODS}")
+    for kind in ("Ingress", "Egress"):
+        here("apply", "-f", "-", stdin=json.dumps(closed(kind)))
+    volume = {"persistentVolumeClaim": {"claimName": "checkpoints"}}
+    await fleet.create(weightVersion="step-1", replicas=1, model=MODEL | {"volume": volume})
+
+    async def has_pod() -> bool:
+        return bool(await fleet.pods())
+
+    await until(has_pod, describe=fleet.describe)
+    found = await doctor()
+    await mend(found["ClaimMissing"], SIZE="1Gi")
+    await mend(found["PolicyBlocksSamplers"], NAMESPACE="samplers")
+    # The first time for the workers' pods, then for the operator's.
+    await mend(found["PolicyBlocksOperator"])
+    await mend((await doctor())["PolicyBlocksOperator"])
+    await are_gone(doctor, "ClaimMissing", "PolicyBlocksSamplers", "PolicyBlocksOperator")
+    claim = json.loads(here("get", "pvc", "checkpoints", "-o", "json").stdout)
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+MODEL = {"name": "qwen", "path": "/models/qwen"}
+
+
+def closed(kind: str) -> dict[str, Any]:
+    """Return a policy that lets no pod of its namespace receive, or none send."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": f"no-{kind.lower()}"},
+        "spec": {"podSelector": {}, "policyTypes": [kind]},
+    }
+
+
+async def test_a_namespace_is_driven_after_what_doctor_prints(
+    plane: apiserver.ControlPlane,
+    healthy: Fleet,  # noqa: F811 - a fixture
+    doctor: Doctor,
+    mend: Mend,
+) -> None:
+    near, other = f"--namespace={healthy.namespace}", f"{healthy.namespace}-too"
+    kubectl(plane, "create", "namespace", other)
+    kubectl(plane, near, "set", "env", f"deploy/{LEASE}", f"RLFLEET_NAMESPACES={other}")
+    found = await doctor()
+
+    await mend(found["NamespaceNotDriven"], cwd=ROOT)
+    await are_gone(doctor, "NamespaceNotDriven")
+    for namespace in (healthy.namespace, other):
+        kubectl(plane, f"--namespace={namespace}", "get", "rolebinding", LEASE)
+    kubectl(plane, "delete", "namespace", other, "--wait=false")
 
 
 async def test_a_held_rollout_gets_on_by_what_doctor_prints(

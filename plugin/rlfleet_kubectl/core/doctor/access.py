@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rlfleet_kubectl.core.doctor import commands
 from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
 from rlfleet_view.fleet import RawObject
 
@@ -136,14 +137,13 @@ def of_user(found: Sequence[Answer]) -> Iterator[Finding]:
             yield make("UserAccess", f"namespace {namespace}", f"you may not {rights}", mend)
 
 
-def of_operator(found: Sequence[Answer], account: str) -> Iterator[Finding]:
+def of_operator(found: Sequence[Answer], account: str, release: str) -> Iterator[Finding]:
     """Yield which rights the operator lacks, those of one namespace together."""
     for namespace in dict.fromkeys(one.namespace for one in found):
         lacking = [one.right for one in found if one.namespace == namespace and not one.is_allowed]
         if lacking:
             said = f"{account} may not {_by_resource(lacking)}; expected the rights of the chart"
-            space = account.split(":")[2]
-            mend = f"helm upgrade RELEASE charts/rlfleet -n {space} --reset-then-reuse-values"
+            mend = commands.upgrade(release, account.split(":")[2])
             yield error("OperatorAccess", f"namespace {namespace}", said, mend)
 
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rlfleet_kubectl.core.doctor import access, fleets, installation, network, pods, storage
+from rlfleet_kubectl.core.doctor import (
+    access,
+    commands,
+    fleets,
+    installation,
+    network,
+    pods,
+    storage,
+)
 from rlfleet_kubectl.core.doctor.access import Answer
 from rlfleet_kubectl.core.doctor.finding import Finding, grouped
 from rlfleet_kubectl.core.doctor.scene import FleetScene, Scene, SecretKeys
@@ -51,17 +59,21 @@ def diagnosed(evidence: Examined, known: Knowledge) -> list[Finding]:
 
 def _all(seen: Examined, known: Knowledge) -> Iterator[Finding]:
     if seen.is_definition_known:
-        yield from installation.of_definition(
-            seen.definition, known.fields, seen.operator.namespace
-        )
+        yield from installation.of_definition(seen.definition, known.fields, seen.operator)
     yield from installation.of_operator(seen.operator, known.release, seen.now)
     for account, answers in seen.of_operators.items():
-        yield from access.of_operator(answers, account)
+        yield from access.of_operator(answers, account, _release_of(account, seen))
     for space in seen.spaces:
         yield from _of_space(space, seen, known)
     yield from access.of_user(seen.of_user)
     for scene in (seen.operator, *seen.spaces):
         yield from installation.unread(scene)
+
+
+def _release_of(account: str, seen: Examined) -> str:
+    """Return the release of the Deployments that run as an account."""
+    every = seen.operator.of("deployments")
+    return commands.release_in([one for one in every if access.account_of(one) == account])
 
 
 def _of_space(space: Scene, seen: Examined, known: Knowledge) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from rlfleet_kubectl.core.doctor import access, pods
+from rlfleet_kubectl.core.doctor import access, commands, pods
 from rlfleet_kubectl.core.doctor.access import Right
 from rlfleet_kubectl.core.doctor.finding import Finding, error, unknown, warning
 from rlfleet_kubectl.core.doctor.scene import (
@@ -22,7 +22,6 @@ _INSTALL = (
     "helm upgrade --install rlfleet charts/rlfleet -n {} --create-namespace"
     " --set image.repository=REGISTRY/operator --set worker.image=REGISTRY/worker:TAG"
 )
-_UPGRADE = "helm upgrade RELEASE charts/rlfleet -n {} --reset-then-reuse-values"
 _SLACK_S = 30.0
 """The user's clock may differ so much from the leader's."""
 _SHOWN = 3
@@ -31,12 +30,12 @@ _ADMIN_PORT = 8090
 
 
 def of_definition(
-    found: RawObject | None, known: frozenset[str], operator_namespace: str
+    found: RawObject | None, known: frozenset[str], operator: Scene
 ) -> Iterator[Finding]:
     """Yield what is wrong with the CustomResourceDefinition; None if there is none."""
     if found is None:
         said = "got no such definition, expected one"
-        yield error("DefinitionMissing", _ABOUT, said, _INSTALL.format(operator_namespace))
+        yield error("DefinitionMissing", _ABOUT, said, _INSTALL.format(operator.namespace))
         return
     conditions = (found.get("status") or {}).get("conditions") or ()
     for one in conditions:
@@ -47,7 +46,8 @@ def of_definition(
     lacking, more = sorted(known - fields), sorted(fields - known)
     if lacking:
         said = f"lacks fields that this plugin knows ({len(lacking)}): {_some(lacking)}"
-        mend = _UPGRADE.format(operator_namespace)
+        release = commands.release_in(operator.of("deployments"))
+        mend = commands.upgrade(release, operator.namespace)
         yield warning("DefinitionOlder", _ABOUT, said, mend)
     if more:
         said = f"has fields that this plugin does not know ({len(more)}): {_some(more)}"
@@ -216,7 +216,9 @@ def of_namespace(
         return
     for deployment in near:
         said = f"the operator drives {', '.join(_namespaces_of(deployment))}, not this namespace"
-        mend = f"add {namespace} to the chart's namespaces, and helm upgrade"
+        names = ",".join((*_namespaces_of(deployment), namespace))
+        home, release = deployment["metadata"]["namespace"], commands.release_of(deployment)
+        mend = commands.upgrade(release, home, f"namespaces={{{names}}}")
         yield error("NamespaceNotDriven", f"namespace {namespace}", said, mend)
 
 

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rlfleet_kubectl.core.doctor import installation
+from rlfleet_kubectl.core.doctor import commands, installation
 from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import FleetScene, Scene, kubectl_in, labels_of, named
 from rlfleet_kubectl.core.names import FLEET_LABEL
@@ -23,6 +23,10 @@ class Port:
 
 
 _HTTP = Port(8000, "http")
+_SELECTOR = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
+"""The chart's labels by which its Deployment selects its pods."""
+_NAME_LABEL = "kubernetes.io/metadata.name"
+"""Kubernetes labels each namespace with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +159,24 @@ def _admin_ingress(
     )
     if not is_open:
         said = f"no rule lets the operator's pods reach port {admin.number}: {_list(policies)}"
-        mend = (
-            f"add an ingress rule: port {admin.number} from namespaceSelector"
-            f" kubernetes.io/metadata.name={scene.operator.namespace}"
-        )
+        mend = _admitting("operator", admin, scene.operator.namespace, scene)
         yield error("PolicyBlocksOperator", scene.about, said, mend)
+
+
+def _admitting(whom: str, port: Port, namespace: str, scene: FleetScene) -> str:
+    """Return the command that admits a namespace to the workers: policies add up."""
+    fleet, peer = scene.fleet, {"namespaceSelector": {"matchLabels": {_NAME_LABEL: namespace}}}
+    spec = {
+        "podSelector": {"matchLabels": {FLEET_LABEL: fleet.name}},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [peer], "ports": [{"port": port.number}]}],
+    }
+    return _policy(f"{fleet.name}-from-{whom}", spec, fleet.namespace)
+
+
+def _policy(name: str, spec: RawObject, namespace: str) -> str:
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    return commands.applying({**kind, "metadata": {"name": name}, "spec": spec}, namespace)
 
 
 def _http_ingress(
@@ -171,7 +188,7 @@ def _http_ingress(
     )
     if not is_open:
         said = f"no rule allows port {_HTTP.number}: {_list(policies)}"
-        mend = f"add an ingress rule: port {_HTTP.number} from your samplers"
+        mend = _admitting("samplers", _HTTP, "NAMESPACE", scene)
         yield error("PolicyBlocksSamplers", scene.about, said, mend)
 
 
@@ -194,10 +211,23 @@ def _egress(
         for rule, space in _rules(policies, "egress")
     )
     if policies and not is_open:
-        number = admin.number
+        number, home = admin.number, scene.operator.namespace
         said = f"no rule lets the operator send to port {number} of the workers: {_list(policies)}"
-        mend = f"add an egress rule: port {number} to pods with {FLEET_LABEL}={scene.fleet.name}"
-        yield error("PolicyBlocksOperator", f"namespace {scene.operator.namespace}", said, mend)
+        mend = _policy("rlfleet-to-workers", _sending(number, operator), home)
+        yield error("PolicyBlocksOperator", f"namespace {home}", said, mend)
+
+
+def _sending(number: int, operator: RawObject) -> RawObject:
+    """Return a policy that lets the operator's pods send to all workers."""
+    known = labels_of(operator)
+    mine = {name: known[name] for name in _SELECTOR if name in known}
+    workers = {"matchExpressions": [{"key": FLEET_LABEL, "operator": "Exists"}]}
+    peer = {"namespaceSelector": {}, "podSelector": workers}
+    return {
+        "podSelector": {"matchLabels": mine},
+        "policyTypes": ["Egress"],
+        "egress": [{"to": [peer], "ports": [{"port": number}]}],
+    }
 
 
 def _list(policies: Iterable[RawObject]) -> str:

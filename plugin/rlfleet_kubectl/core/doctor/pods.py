@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
+from rlfleet_kubectl.core.doctor import commands
 from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, labels_of, named, seconds_since
 from rlfleet_kubectl.core.names import FLEET_LABEL
@@ -28,7 +29,6 @@ _OFTEN = 3
 _HEAD, _TAIL = 160, 120
 """So much of a long message is shown: its end often has the cause."""
 _OURS = ("engine", "sidecar")
-_HELM = "helm upgrade RELEASE charts/rlfleet -n {} --reset-then-reuse-values --set {}"
 _WAYS_TO_A_NODE = (
     ("persistentvolumeclaim", "mend the claim, or the volume in spec.model and spec.weights"),
     ("Insufficient", "lower spec.engine.resources.requests, or add a node"),
@@ -208,15 +208,18 @@ def _memory(pod: RawObject, name: str) -> str:
 def _memory_mend(name: str, pod: RawObject) -> str:
     if name in _OURS:
         return patch(pod, {name: {"resources": {"limits": {"memory": "SIZE"}}}})
-    return _HELM.format(pod["metadata"]["namespace"], "resources.limits.memory=SIZE")
+    return _upgrade(pod, "resources.limits.memory=SIZE")
+
+
+def _upgrade(pod: RawObject, *values: str) -> str:
+    return commands.upgrade(commands.release_of(pod), pod["metadata"]["namespace"], *values)
 
 
 def _pull_mend(name: str, pod: RawObject, said: str) -> str:
     is_denied = any(word in said for word in ("authorization", "unauthorized", "403", "401"))
-    space = pod["metadata"]["namespace"]
     if name not in _OURS:
         fields = "image.repository=NAME,image.tag=TAG"
-        return _HELM.format(space, "imagePullSecrets[0].name=SECRET" if is_denied else fields)
+        return _upgrade(pod, "imagePullSecrets[0].name=SECRET" if is_denied else fields)
     if is_denied:
         secrets = {"imagePullSecrets": [{"name": "SECRET"}]}
         return patch(pod, {"template": {"spec": secrets}})

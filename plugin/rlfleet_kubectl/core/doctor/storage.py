@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from rlfleet_kubectl.core.doctor import commands
 from rlfleet_kubectl.core.doctor.finding import Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import FleetScene, kubectl_in
 from rlfleet_view.fleet import RawObject
@@ -37,11 +38,24 @@ def of_fleet(scene: FleetScene) -> Iterator[Finding]:
     for name, field in claims_of(scene).items():
         about = f"claim {scene.fleet.namespace}/{name}"
         if name not in known:
-            said = f"got no PersistentVolumeClaim, expected the one that {field} names"
-            yield error("ClaimMissing", about, said, f"create it, or change {field}")
+            said = f"got no PersistentVolumeClaim {name}, expected the one that {field} names"
+            mend = f"{_creating(name, scene)}, or change {field}"
+            yield error("ClaimMissing", about, said, mend)
             continue
         yield from _unbound(known[name], about, scene)
         yield from _too_narrow(known[name], about, field, scene)
+
+
+def _creating(name: str, scene: FleetScene) -> str:
+    """Return the command that creates a claim of the default class, which all workers can mount."""
+    mode = "ReadWriteMany" if scene.fleet.replicas > 1 else "ReadWriteOnce"
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "SIZE"}}},
+    }
+    return commands.applying(claim, scene.fleet.namespace)
 
 
 def _unbound(claim: RawObject, about: str, scene: FleetScene) -> Iterator[Finding]:

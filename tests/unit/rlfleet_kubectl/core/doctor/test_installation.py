@@ -22,6 +22,7 @@ from tests.unit.rlfleet_kubectl.defects import (
 E = Severity.ERROR
 W = Severity.WARNING
 U = Severity.UNKNOWN
+UPGRADE = "helm upgrade plugin charts/rlfleet -n plugin-system --reset-then-reuse-values"
 
 
 def lease(**spec: Any) -> Change:
@@ -40,7 +41,7 @@ def with_field(cluster: Cluster) -> None:
 
 SHOWN: list[Defect] = [
     ("no definition", put("definition", None), E, "DefinitionMissing", "no such", "helm upgrade"),
-    ("an old one", without_field, W, "DefinitionOlder", "spec.weights.sharing", "helm upgrade"),
+    ("an old one", without_field, W, "DefinitionOlder", "spec.weights.sharing", UPGRADE),
     ("a new one", with_field, W, "DefinitionNewer", "spec.novel", "same release"),
     (
         "no operator",
@@ -124,7 +125,7 @@ SHOWN: list[Defect] = [
         E,
         "NamespaceNotDriven",
         "drives rl, other",
-        "add plugin to the chart's namespaces",
+        f"{UPGRADE} --set 'namespaces={{rl,other,plugin}}'",
     ),
     (
         "a user without pods/proxy",
@@ -148,7 +149,7 @@ SHOWN: list[Defect] = [
         E,
         "OperatorAccess",
         "may not create pods; get secrets; expected",
-        "helm upgrade RELEASE",
+        UPGRADE,
     ),
     (
         "what may not be read",
@@ -194,6 +195,7 @@ def second(cluster: Cluster, names: str, namespace: str = "plugin-system") -> An
     other = Cluster()
     setting("RLFLEET_NAMESPACES", names)(other)
     other.deployment["metadata"] |= {"name": "second", "namespace": namespace}
+    other.deployment["metadata"]["annotations"]["meta.helm.sh/release-name"] = "other"
     other.deployment["spec"]["template"]["spec"]["serviceAccountName"] = "second"
     setting("RLFLEET_LEASE_NAME", cluster.operator["leases"][0]["metadata"]["name"])(other)
     return other.deployment
@@ -209,6 +211,7 @@ def test_a_namespace_is_driven_by_one_of_two_operators_in_one_namespace() -> Non
     (one,) = cluster.diagnosed()
     assert one.check == "OperatorAccess"
     assert one.found.startswith("system:serviceaccount:plugin-system:second may not create pods")
+    assert one.mend.startswith("helm upgrade other charts/rlfleet -n plugin-system ")
 
 
 def test_a_namespace_is_driven_by_an_operator_in_another_namespace() -> None:

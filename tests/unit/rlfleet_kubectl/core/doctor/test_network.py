@@ -1,5 +1,7 @@
 """NetworkPolicies that block, and names that others have taken."""
 
+import json
+
 import pytest
 
 from rlfleet_kubectl.core.doctor.finding import Severity
@@ -50,7 +52,7 @@ SHOWN: list[Defect] = [
         E,
         "PolicyBlocksOperator",
         "port 8090: networkpolicy plugin/strict",
-        "port 8090 from namespaceSelector kubernetes.io/metadata.name=plugin-system",
+        '"name":"qwen-from-operator"',
     ),
     (
         "a policy for another namespace's operator",
@@ -60,7 +62,7 @@ SHOWN: list[Defect] = [
         E,
         "PolicyBlocksOperator",
         "port 8090",
-        "add an ingress rule",
+        '"kubernetes.io/metadata.name":"plugin-system"',
     ),
     (
         "a policy for the default port, which is another",
@@ -71,7 +73,7 @@ SHOWN: list[Defect] = [
         E,
         "PolicyBlocksOperator",
         "port 9090",
-        "port 9090 from",
+        '"port":9090',
     ),
     (
         "a policy that keeps samplers out",
@@ -79,7 +81,7 @@ SHOWN: list[Defect] = [
         E,
         "PolicyBlocksSamplers",
         "port 8000",
-        "port 8000 from your samplers",
+        '"name":"qwen-from-samplers"',
     ),
     (
         "a policy that lets the operator alone reach the engines",
@@ -87,7 +89,7 @@ SHOWN: list[Defect] = [
         E,
         "PolicyBlocksSamplers",
         "port 8000",
-        "port 8000 from your samplers",
+        '"name":"qwen-from-samplers"',
     ),
     (
         "a policy that keeps the operator in",
@@ -95,7 +97,7 @@ SHOWN: list[Defect] = [
         E,
         "PolicyBlocksOperator",
         "no rule lets the operator send to port 8090",
-        "rlfleet.dev/fleet=qwen",
+        '"name":"rlfleet-to-workers"',
     ),
     (
         "a Service of another fleet",
@@ -168,6 +170,22 @@ def test_a_defect_is_found(defect: Defect) -> None:
 @pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
 def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
     demand_nothing(change)
+
+
+POLICIES = [one for one in SHOWN if one[3].startswith("Policy")]
+
+
+@pytest.mark.parametrize("defect", POLICIES, ids=[one[0] for one in POLICIES])
+def test_the_policy_of_a_mend_ends_what_was_found(defect: Defect) -> None:
+    cluster = Cluster()
+    defect[1](cluster)
+
+    for one in cluster.diagnosed():
+        namespace, made = one.mend.split()[2], json.loads(one.mend.split("'")[1])
+        made["metadata"]["namespace"] = namespace
+        place = {"plugin": cluster.space, "plugin-system": cluster.operator}[namespace]
+        place["networkpolicies"].append(made)
+    assert cluster.diagnosed() == []
 
 
 def test_a_mend_that_deletes_names_each_object() -> None:

@@ -1,5 +1,7 @@
 """Defects of claims that `doctor` finds."""
 
+import json
+
 import pytest
 
 from rlfleet_kubectl.core.doctor.finding import Severity
@@ -43,8 +45,8 @@ SHOWN: list[Defect] = [
         lambda c: c.space["persistentvolumeclaims"].clear(),
         E,
         "ClaimMissing",
-        "spec.model.volume",
-        "create it",
+        "no PersistentVolumeClaim checkpoints, expected the one that spec.model.volume names",
+        "kubectl -n plugin apply -f - <<< '{",
     ),
     (
         "a claim that waits",
@@ -101,6 +103,33 @@ def test_a_defect_is_found(defect: Defect) -> None:
 @pytest.mark.parametrize("change", [one[1] for one in HARMLESS], ids=[one[0] for one in HARMLESS])
 def test_what_only_looks_like_a_defect_is_not_shown(change: Change) -> None:
     demand_nothing(change)
+
+
+@pytest.mark.parametrize(("replicas", "mode"), [(1, "ReadWriteOnce"), (2, "ReadWriteMany")])
+def test_a_claim_that_is_missing_is_made_for_as_many_pods_as_there_are(
+    replicas: int, mode: str
+) -> None:
+    cluster = Cluster()
+    with_modes([], replicas)(cluster)
+    cluster.space["persistentvolumeclaims"].clear()
+
+    (one,) = cluster.diagnosed()
+
+    claim = json.loads(one.mend.split("'")[1])
+    assert claim["metadata"]["name"] == "checkpoints"
+    assert claim["spec"]["accessModes"] == [mode]
+
+
+def test_two_claims_that_are_missing_have_a_command_each() -> None:
+    cluster = Cluster()
+    cluster.space["persistentvolumeclaims"].clear()
+    volumes = [{"name": n, "persistentVolumeClaim": {"claimName": n}} for n in ("a", "b")]
+    in_fleet("spec.template.spec", {"volumes": volumes})(cluster)
+
+    missing = [one for one in cluster.diagnosed() if one.check == "ClaimMissing"]
+
+    assert len(missing) == 3
+    assert all(one.object.rpartition("/")[2] in one.mend for one in missing)
 
 
 def test_a_pod_that_waits_for_a_claim_is_not_shown_next_to_the_claim() -> None:
