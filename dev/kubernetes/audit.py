@@ -5,16 +5,19 @@
     audit.unused(granted, asked)  # must be empty
     audit.denied(asked)  # must be empty
 
-Only requests for resources count: discovery needs no rule of ours. kube-apiserver begins a new
-file when one is full, and deletes the oldest.
+Only requests for resources count: discovery needs no rule of ours. kube-apiserver renames a file
+that is full, begins a new one, and deletes the oldest.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import dropwhile, product
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 POLICY = Path(__file__).with_name("audit-policy.yaml")
 MEGABYTES, FILES = 64, 2
@@ -31,6 +34,13 @@ class Grant:
     name: str = ""
 
 
+class Position(NamedTuple):
+    """A place in the log, which the renaming of its file does not change."""
+
+    inode: int
+    offset: int
+
+
 @dataclass(frozen=True)
 class AskedRequest:
     """One request, and whether RBAC allowed it."""
@@ -41,6 +51,8 @@ class AskedRequest:
     verb: str
     name: str
     is_denied: bool
+    at: datetime = field(compare=False)
+    """When the API server got it."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Self:
@@ -55,6 +67,7 @@ class AskedRequest:
             name=about.get("name", ""),
             # A quota and a namespace that ends forbid too, but not for want of a rule.
             is_denied=event["annotations"].get("authorization.k8s.io/decision") == "forbid",
+            at=datetime.fromisoformat(event["requestReceivedTimestamp"]),
         )
 
     def uses(self, grant: Grant) -> bool:
@@ -89,25 +102,45 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> set[Grant]:
     return found
 
 
-def asked(log: Path, user: str, begin: int = 0) -> Iterator[AskedRequest]:
-    """Yield a user's requests for resources since a position in the newest file."""
+def asked(log: Path, user: str, begin: Position | None = None) -> Iterator[AskedRequest]:
+    """Yield a user's requests for resources since a position, or all that the files have."""
     word = json.dumps(user).encode()
+    for line in _lines(log, begin):
+        if word not in line:
+            continue
+        event = json.loads(line)
+        if event["user"]["username"] == user and "resource" in event.get("objectRef", {}):
+            yield AskedRequest.of(event)
+
+
+def _lines(log: Path, begin: Position | None) -> Iterator[bytes]:
+    with ExitStack() as opened:
+        files = _opened(log, opened)
+        if begin is not None and begin.inode in files:
+            files[begin.inode].seek(begin.offset)
+            files = dict(dropwhile(lambda one: one[0] != begin.inode, files.items()))
+        for file in files.values():
+            yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _opened(log: Path, stack: ExitStack) -> dict[int, BinaryIO]:
+    """Return the files of the log by inode, the oldest first."""
+    found: list[BinaryIO] = []
+    with suppress(FileNotFoundError):
+        # Before the others are listed: it may be renamed at any time, and is then listed too.
+        found.append(stack.enter_context(log.open("rb")))
+    for path in sorted(log.parent.glob(f"{log.stem}-*{log.suffix}"), reverse=True):
+        with suppress(FileNotFoundError):
+            found.append(stack.enter_context(path.open("rb")))
+    return {os.fstat(file.fileno()).st_ino: file for file in reversed(found)}
+
+
+def position(log: Path) -> Position | None:
+    """Return where the log ends now; None if it has not begun."""
     if not log.exists():
-        return
-    with log.open("rb") as lines:
-        # A new file has begun since, if it is shorter.
-        lines.seek(begin if begin <= log.stat().st_size else 0)
-        for line in lines:
-            if word not in line:
-                continue
-            event = json.loads(line)
-            if event["user"]["username"] == user and "resource" in event.get("objectRef", {}):
-                yield AskedRequest.of(event)
-
-
-def position(log: Path) -> int:
-    """Return where the newest file ends now."""
-    return log.stat().st_size if log.exists() else 0
+        return None
+    about = log.stat()
+    return Position(about.st_ino, about.st_size)
 
 
 def unused(grants: Iterable[Grant], requests: Iterable[AskedRequest]) -> list[Grant]:
