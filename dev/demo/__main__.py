@@ -22,6 +22,7 @@ from dev.steps import StepFailed, say
 NAMESPACE = "rlfleet-demo"
 FLEET = "qwen"
 BEFORE, AFTER = "step-0", "step-1"
+_REST_S = 600
 
 
 def main() -> None:
@@ -42,9 +43,10 @@ def up() -> None:
     only_here = [f"--set=namespaces={{{NAMESPACE}}}"] if target.is_existing() else []
     stage.everything(shell, *only_here)
     _title("A fleet of two workers")
-    shell.kubectl("apply", "-f", os.path.relpath(stage.DEMO / "fleet.yaml"))
     # A demo that ran before left the fleet at another version: begin where it begins.
+    stage.fleet(shell, os.path.relpath(stage.DEMO / "fleet.yaml"))
     _synced(shell)
+    _at_rest(shell)
     shell.show("get", "rlf,pods", "-o", "wide")
     _change(shell)
     _title("What there is now")
@@ -134,6 +136,20 @@ def _containers(status: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _synced(shell: Shell) -> None:
     shell.kubectl("wait", "--for=condition=WeightsSynced", f"rlf/{FLEET}", "--timeout=600s")
+
+
+def _at_rest(shell: Shell) -> None:
+    """Wait until nothing moves: pods of an old template may serve the version, and are replaced."""
+    quiet = Shell(shell.kubeconfig, NAMESPACE, is_quiet=True)
+    deadline = time.monotonic() + _REST_S
+    while True:
+        status = json.loads(quiet.kubectl("get", "rlf", FLEET, "-o", "json"))["status"]
+        moving = [c for c in status["conditions"] if c["type"] == "Reconciling"]
+        if not moving:
+            return
+        if time.monotonic() > deadline:
+            raise StepFailed(f"{FLEET} is not at rest after {_REST_S} s: {moving[0]['message']}")
+        time.sleep(1)
 
 
 def _tally(text: str) -> dict[str, Any]:

@@ -131,6 +131,16 @@ def scripts(shell: Shell) -> None:
     shell.kubectl("apply", "-f", "-", stdin=made)
 
 
+def fleet(shell: Shell, manifest: str) -> None:
+    """Make a fleet as its manifest has it, also if one is there.
+
+    kubectl apply would leave what a user has patched into it since, such as spec.adapters, whose
+    arguments of the engine it takes away: the API server rejects that.
+    """
+    is_there = shell.kubectl("get", "-f", manifest, "--ignore-not-found", "-o=name").strip()
+    shell.kubectl(*(("replace", "--save-config") if is_there else ("apply",)), "-f", manifest)
+
+
 def client(shell: Shell) -> None:
     """Start the pod from which requests are sent."""
     text = _filled(DEMO / "client.yaml", WORKER_IMAGE=names.recorded()["worker"])

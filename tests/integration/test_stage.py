@@ -1,6 +1,7 @@
 """What the demo does with an operator on a cluster of the user's, by a real helm."""
 
 import fcntl
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 from dev.demo import stage
 from dev.kubernetes import apiserver
 from dev.shell import Shell
+from dev.steps import StepFailed
 from tests.integration.conftest import IMAGES, ROOT
 
 pytestmark = pytest.mark.integration
@@ -64,6 +66,32 @@ def test_an_operator_that_the_demo_installed_is_uninstalled(shell: Shell) -> Non
     stage.remove_operator(shell)
 
     assert releases(shell) == []
+
+
+PATCHED = {
+    "engine": {"args": ["--enable-lora"]},
+    "adapters": [{"name": "poet", "path": "/data/weights/poet", "version": "v1"}],
+    "rollout": {"paused": True},
+}
+
+
+def test_a_fleet_that_was_patched_is_as_its_manifest_again(shell: Shell, namespace: str) -> None:
+    own, manifest = Shell(shell.kubeconfig, namespace, is_quiet=True), stage.DEMO / "fleet.yaml"
+
+    def spec() -> Any:
+        return json.loads(own.kubectl("get", "rlf/qwen", "-o=json"))["spec"]
+
+    stage.fleet(own, str(manifest))
+    made = spec()
+    own.kubectl("patch", "rlf/qwen", "--type=merge", f"--patch={json.dumps({'spec': PATCHED})}")
+    with pytest.raises(StepFailed, match="adapters need --enable-lora"):
+        own.kubectl("apply", "-f", str(manifest))
+
+    stage.fleet(own, str(manifest))
+
+    assert spec() == made
+    # A user's next apply begins from here.
+    assert "unchanged" in own.kubectl("apply", "-f", str(manifest))
 
 
 def test_a_definition_of_the_users_is_left_as_it_is(shell: Shell) -> None:
