@@ -9,6 +9,7 @@ from faults.cell import Cell
 from faults.monitor import is_ready
 from faults.workers import Kept
 from rlfleet_contract.worker.problems import Code
+from rlfleet_operator.core.status.conditions import MIXED
 from rlfleet_operator.errors import Missing
 from rlfleet_operator.kube.client import Json, fleet_path, object_path
 
@@ -126,7 +127,8 @@ def _is_final(fleet: Json) -> bool:
     conditions = (fleet.get("status") or {}).get("conditions") or ()
     if any(c["observedGeneration"] != now for c in conditions):
         return False
-    true = {c["type"] for c in conditions if c["status"] == "True"}
+    # Without a requested version, workers that differ stay as they are.
+    true = {c["type"] for c in conditions if c["status"] == "True" or c["reason"] == MIXED}
     is_over = "Stalled" in true or {"Ready", "WeightsSynced"} <= true
     return is_over and "Reconciling" not in true
 

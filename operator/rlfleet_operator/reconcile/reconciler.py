@@ -35,7 +35,7 @@ from rlfleet_operator.core.rollout.following import lookers
 from rlfleet_operator.core.rollout.retention import needs
 from rlfleet_operator.core.rollout.rollout import Rollout
 from rlfleet_operator.core.simulation.preview import with_preview
-from rlfleet_operator.core.status import conditions, events, size_limit
+from rlfleet_operator.core.status import events, invalid_object, size_limit
 from rlfleet_operator.core.status.fleet import abandoned, in_deletion, patch_of, status_of, unread
 from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.core.timers import due_in_s
@@ -200,7 +200,8 @@ class Reconciler:
         with contextlib.suppress(OperatorError):
             path = fleet_path(*self.key) + "/status"
             self.deliver(await self._services.kube.patch(path, patch))
-            event = events.KubeEvent("Warning", conditions.UNREAD, conditions.unread(error))
+            said = invalid_object.message(error)
+            event = events.KubeEvent("Warning", invalid_object.REASON, said)
             self._announcements.post(named(self._raw), [event])
 
     def _report_refused(self, why: str) -> None:

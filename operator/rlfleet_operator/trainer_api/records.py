@@ -15,7 +15,7 @@ from rlfleet_contract.worker.report import WorkerReport
 from rlfleet_operator.core.model.fleet import fleet_from
 from rlfleet_operator.core.model.worker_pod import Pod
 from rlfleet_operator.core.model.world import Fleet
-from rlfleet_operator.core.status import conditions
+from rlfleet_operator.core.status import invalid_object
 from rlfleet_operator.core.trainer import replies
 from rlfleet_operator.core.trainer.models import Fault, Refusal
 from rlfleet_operator.core.trainer.replies import WorkerState
@@ -111,4 +111,4 @@ def _parsed(raw: Json) -> Fleet:
     try:
         return fleet_from(raw)
     except ValidationError as error:
-        raise Refusal(Fault.INVALID_OBJECT, conditions.unread(error)) from error
+        raise Refusal(Fault.INVALID_OBJECT, invalid_object.message(error)) from error

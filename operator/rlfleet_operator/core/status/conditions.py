@@ -7,8 +7,6 @@ status, so that an idle fleet causes no writes.
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
 from rlfleet_contract.worker.problems import Problem
 from rlfleet_contract.worker.report import Stage
 from rlfleet_operator.core.model.version_label import version_of
@@ -34,6 +32,8 @@ from rlfleet_operator.crd.fleet_status import Condition
 from rlfleet_operator.crd.rollout_spec import Promote, Strategy
 
 MESSAGE_LIMIT = 1024
+MIXED = "MixedVersions"
+"""The reason of a fleet whose workers serve several versions."""
 
 
 def verdicts(world: World, rollout: Rollout | None) -> tuple[ConditionVerdict, ...]:
@@ -57,27 +57,6 @@ def abandoned(why: str) -> ConditionVerdict:
     """Return the condition of a fleet whose driver has stopped by a defect."""
     message = f"{why}; the operator retries within 5 minutes, or when the spec changes"
     return ConditionVerdict(STALLED, "InternalError", message)
-
-
-UNREAD = "InvalidObject"
-"""The reason of a fleet whose object cannot be parsed."""
-
-
-def unread(error: ValidationError) -> str:
-    """Return which field of a fleet cannot be parsed, and what to do."""
-    part = error.title.removeprefix("Fleet").lower()
-    first, count = error.errors(include_url=False)[0], error.error_count()
-    field = ".".join([part, *map(str, first["loc"])])
-    others = f" (errors in all: {count})" if count > 1 else ""
-    action = (
-        "write a valid value"
-        if part == "spec"
-        else "upgrade the operator if a newer one wrote it, or remove the field with"
-        " kubectl edit --subresource=status"
-    )
-    expected = first["msg"].removeprefix("Value error, ")
-    got = f"{expected}, got {first['input']!r:.100}{others}"
-    return f"{field}: {got}; {action} (the fleet is not reconciled until then)"
 
 
 def dated(
@@ -160,7 +139,7 @@ def _ready(world: World) -> ConditionVerdict:
         message = f"{wanted} of {wanted} workers ready; {waiting_requests.message(world)}"
     else:
         versions = sorted({version for w in ready if (version := served_by(w)) is not None})
-        reason = "AllServing" if len(versions) < 2 else "MixedVersions"  # noqa: PLR2004
+        reason = "AllServing" if len(versions) < 2 else MIXED  # noqa: PLR2004
         serving = " and ".join(v or "an unknown version" for v in versions)
         does = f"serve {serving}" if versions else "ready, changing versions"
         message = f"{wanted} of {wanted} workers {does}"
@@ -222,7 +201,11 @@ def _synced(
     done = wanted - len(behind(world, target))
     message = f"{done} of {wanted} workers proved {target or 'a version'}"
     if done == wanted:
-        return ConditionVerdict(SYNCED, "Proved", message)
+        versions = sorted({w.proved for w in world.desired if w.proved}) if target is None else ()
+        if len(versions) < 2:  # noqa: PLR2004
+            return ConditionVerdict(SYNCED, "Proved", message)
+        message += f": {' and '.join(versions)}; no version is requested"
+        return ConditionVerdict(SYNCED, MIXED, message, is_true=False)
     reason, complaint = _why_behind(world, rollout, stalled), _why_late(world, rollout)
     return ConditionVerdict(SYNCED, reason, message + complaint, is_true=False)
 

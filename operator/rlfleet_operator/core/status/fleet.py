@@ -9,7 +9,7 @@ from rlfleet_operator.core.model.worker_phase import BADNESS, Phase, complaint_o
 from rlfleet_operator.core.model.world import FLEET_LABEL, Fleet, Raw, Worker, World, time_of
 from rlfleet_operator.core.rollout import following, outage, retention, version_order
 from rlfleet_operator.core.rollout.rollout import Rollout
-from rlfleet_operator.core.status import conditions, rollout_history, size_limit
+from rlfleet_operator.core.status import conditions, invalid_object, rollout_history, size_limit
 from rlfleet_operator.core.status.verdict import RECONCILING, STALLED
 from rlfleet_operator.core.strategy import lora
 from rlfleet_operator.crd.fleet_status import (
@@ -126,11 +126,11 @@ def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | 
     for one in known:
         if (one.get("type"), one.get("status")) == (STALLED, "True"):
             since = one.get("lastTransitionTime", since)
-    message = conditions.unread(error)
+    message = invalid_object.message(error)
     condition = {
         "type": STALLED,
         "status": "True",
-        "reason": conditions.UNREAD,
+        "reason": invalid_object.REASON,
         "message": message[: conditions.MESSAGE_LIMIT],
         "lastTransitionTime": since,
         "observedGeneration": metadata["generation"],
@@ -140,7 +140,7 @@ def unread(raw: Raw, error: ValidationError, moment: float) -> dict[str, Any] | 
     others = [c for c in known if c.get("type") not in {STALLED, RECONCILING}]
     update = {
         "observedGeneration": metadata["generation"],
-        "summary": f"Stalled: {conditions.UNREAD}",
+        "summary": f"Stalled: {invalid_object.REASON}",
         "conditions": [*others, condition],
     }
     version = {"resourceVersion": metadata["resourceVersion"]}

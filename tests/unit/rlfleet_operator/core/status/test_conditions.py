@@ -69,8 +69,12 @@ CASES: dict[str, tuple[World, dict[str, str]]] = {
         {"Ready": "AllServing", "WeightsSynced": "Proved"},
     ),
     "a trainer drives": (
+        world(worker(0), worker(1), weightVersion=None),
+        {"Ready": "AllServing", "WeightsSynced": "Proved"},
+    ),
+    "a trainer has updated one worker": (
         world(worker(0), worker(1, proved="step-9"), weightVersion=None),
-        {"Ready": "MixedVersions", "WeightsSynced": "Proved"},
+        {"Ready": "MixedVersions", "WeightsSynced": "MixedVersions"},
     ),
     "one that serves cannot be asked what": (
         world(worker(0), replace(worker(1), reachable=False, report=None), status=DONE),
