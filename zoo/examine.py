@@ -86,7 +86,7 @@ class _Visit:
             row["refused"] = list(self._refused())
             drafter, model = engine.drafter(), engine.model()
         with Engine(self._step, **self._options) as fresh:
-            row["from_boot"] = far(self._told(fresh), stepped)
+            row["from_boot"] = far(self._known_of(fresh), stepped)
             row["drafter"] = len(drafter)
             if left := drafter.items() ^ fresh.drafter().items():
                 self._wrong.append(f"the drafter is not the step's: {min(dict(left))}")
@@ -117,7 +117,7 @@ class _Visit:
         except Exception as error:
             raise RuntimeError(f"vLLM failed to boot it: {error}"[:200]) from error
 
-    def _told(self, engine: Engine) -> tuple[float, ...]:
+    def _known_of(self, engine: Engine) -> tuple[float, ...]:
         """Return an answer, or sums of the memory of an engine that cannot answer."""
         return tuple(engine.model().values()) if self._silence else engine.ask()
 
@@ -221,7 +221,7 @@ class _Visit:
             row["zeroed"] = engine.preload(held.directory, held.files)
             installed = engine.reload(held.directory, held.files)
             evidence.demand_consumed(held.tensors, held.nbytes, held.digest, installed)
-            answers[form] = self._told(engine)
+            answers[form] = self._known_of(engine)
         row["forms"], row["refused_forms"] = sorted(answers), refused
         first = answers["save_pretrained"]
         if any(far(first, other) for other in answers.values()):
