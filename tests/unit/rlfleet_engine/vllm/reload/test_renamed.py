@@ -33,6 +33,19 @@ class Mapper:
         return self
 
 
+@dataclass
+class WeightRenaming:
+    """As much of transformers' class as is asked."""
+
+    source_patterns: list[str]
+    target_patterns: list[str]
+    scope_prefix: str | None = None
+
+
+class GroupWeightRename(WeightRenaming):
+    """Depends on the names that came before."""
+
+
 def model(mapper: object, *parts: str) -> SimpleNamespace:
     children = [(part, None) for part in parts]
     return SimpleNamespace(hf_to_vllm_mapper=mapper, named_children=lambda: children)
@@ -61,6 +74,46 @@ def test_a_compiled_pattern_is_reported_as_text() -> None:
     assert renames_of(model(mapper, "layers"), READ[:1]) == Renames(
         regex=((r"^model\.layers", "layers"),)
     )
+
+
+def test_plain_renamings_of_transformers_come_first() -> None:
+    renamings = (
+        WeightRenaming(["^model", "^vit"], ["language_model"]),
+        WeightRenaming([r"(layers)\.0"], [r"\1.first"]),
+    )
+    mapper = Mapper(
+        {READ[0]: "language_model.layers.first.weight"},
+        orig_to_new_prefix={},
+        orig_to_new_regex={re.compile(r"\.q\."): "."},
+        orig_to_new_renaming=renamings,
+    )
+
+    found = renames_of(model(mapper, "language_model"), READ[:1])
+
+    assert found is not None
+    assert found.regex == (
+        ("(?:^model)|(?:^vit)", "language_model"),
+        (r"(?:(layers)\.0)", r"\1.first"),
+        (r"\.q\.", "."),
+    )
+    assert found.of("language_model.layers.1.q.weight") == "language_model.layers.1.weight"
+
+
+@pytest.mark.parametrize(
+    "renaming",
+    [
+        GroupWeightRename(["^model"], ["language_model.model"]),
+        WeightRenaming(["^model"], ["language_model.model"], scope_prefix="text"),
+        WeightRenaming(["^model"], ["language_model.model", "other"]),
+        WeightRenaming(["^model"], [r"language_model\.model"]),
+        WeightRenaming(["^(model)", "^(vit)"], [r"language_model.\1"]),
+    ],
+    ids=["depends on others", "in a scope", "two targets", "escapes", "groups of several"],
+)
+def test_other_renamings_of_transformers_are_not_reported(renaming: object) -> None:
+    mapper = Mapper(MAPPED, orig_to_new_prefix={}, orig_to_new_renaming=(renaming,))
+
+    assert renames_of(model(mapper, "language_model"), READ[:1]) is None
 
 
 @pytest.mark.parametrize(
