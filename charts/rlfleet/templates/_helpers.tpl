@@ -25,6 +25,13 @@ app.kubernetes.io/name: {{ .Values.nameOverride | default "rlfleet-operator" | q
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* Says of an object of a chart around this one that an upgrade of its release needs that chart. */}}
+{{- define "rlfleet.origin" -}}
+{{- if not .Chart.IsRoot -}}
+rlfleet.dev/subchart: "true"
+{{- end -}}
+{{- end -}}
+
 {{/* Labels of an object, with those of its kind. Ours win: no label of the user's parts a pod from its
 Deployment. */}}
 {{- define "rlfleet.labelsAnd" -}}

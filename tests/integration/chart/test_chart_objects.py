@@ -243,7 +243,13 @@ def test_a_chart_around_this_one_takes_it_or_not(
     done = helm(values=values, chart=tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("kind: Deployment\n") == deployments
+    found = [one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "Deployment"]
+    assert len(found) == deployments
+    # On its pod too: doctor reads there which release an upgrade would replace.
+    for metadata in (
+        m for one in found for m in (one["metadata"], one["spec"]["template"]["metadata"])
+    ):
+        assert metadata["annotations"] == {"rlfleet.dev/subchart": "true"}
 
 
 def test_the_values_of_0_1_0_still_mean_what_they_meant() -> None:

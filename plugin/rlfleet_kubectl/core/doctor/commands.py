@@ -9,14 +9,19 @@ from rlfleet_view.fleet import RawObject
 
 UNKNOWN = "RELEASE"
 """For the user to replace: no object names the release."""
+_SUBCHART = "rlfleet.dev/subchart"
+"""The chart annotates so what belongs to the release of a chart around it."""
 
 
 def release_of(raw: RawObject) -> str:
     """Return the Helm release that an object of the operator belongs to.
 
-    Helm annotates what it installs; a pod has only the chart's label.
+    Helm annotates what it installs; a pod has only the chart's label. An upgrade of another chart's
+    release from this one would remove the rest of it, so that one counts as unknown.
     """
     notes = raw["metadata"].get("annotations") or {}
+    if _SUBCHART in notes:
+        return UNKNOWN
     known = (
         notes.get("meta.helm.sh/release-name"),
         labels_of(raw).get("app.kubernetes.io/instance"),

@@ -22,6 +22,7 @@ def raw(**metadata: Any) -> dict[str, Any]:
         (raw(labels=LABELS), "labelled"),
         (raw(labels=LABELS, annotations={"other": "x"}), "labelled"),
         (raw(), "RELEASE"),
+        (raw(labels=LABELS, annotations=NOTES | {"rlfleet.dev/subchart": "true"}), "RELEASE"),
     ],
 )
 def test_a_release_is_the_one_that_helm_notes_or_that_the_chart_labels(
