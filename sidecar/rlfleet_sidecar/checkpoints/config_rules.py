@@ -143,8 +143,20 @@ def differences(model: Config, found: Config, *, parsed: bool = False) -> str | 
         for key in sorted(ours.keys() & theirs.keys())
         if ours[key] != theirs[key]
     ]
+    wrong += [f"{key} is null, expected fields" for key in _nulls(theirs, ours)]
+    wrong += [f"{key} is given, expected null" for key in _nulls(ours, theirs)]
     classes = [one] if (one := _classes_differ(model, found)) else []
     return "; ".join(classes + wrong[:_NAMED]) or None
+
+
+def _nulls(one: Config, other: Config) -> Iterator[str]:
+    """Yield the parts of a quantisation that are null in one config and have fields in the other.
+
+    FP8 weights have the same tensors, whether activations are quantised or not.
+    """
+    for key, value in one.items():
+        if value is None and _QUANTIZATION in key and any(k.startswith(f"{key}.") for k in other):
+            yield key
 
 
 def code_objection(model: Config, found: Config) -> str | None:
@@ -197,7 +209,8 @@ def _normal(config: Config, *, parsed: bool) -> Iterator[tuple[str, object]]:
         last = key.rpartition(".")[2]
         if last == "max_position_embeddings" and not is_stretched:
             continue
-        if not parsed and ((value is None and last not in _NULLS) or _is_part(key)):
+        is_default = value is None and last not in _NULLS and _QUANTIZATION not in key
+        if not parsed and (is_default or _is_part(key)):
             continue
         yield key, value
 

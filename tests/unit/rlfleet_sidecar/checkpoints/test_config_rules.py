@@ -314,3 +314,24 @@ def test_code_that_the_boot_model_names_too_is_no_objection() -> None:
     assert config_rules.code_objection(hub, {}) is None
     assert "auto_map" in (config_rules.code_objection(hub, other) or "")
     assert "auto_map" in (config_rules.code_objection({}, hub) or "")
+
+
+@pytest.mark.parametrize("parsed", [True, False])
+@pytest.mark.parametrize("part", ["input_activations", "output_activations"])
+def test_a_part_of_a_quantisation_that_one_config_has_and_the_other_leaves_null_counts(
+    part: str, *, parsed: bool
+) -> None:
+    """FP8 weights have the same tensors, whether activations are quantised or not."""
+
+    def scheme(value: object) -> dict[str, object]:
+        group = {"weights": {"num_bits": 8}, part: value}
+        return {"quantization_config": {"config_groups": {"group_0": group}}}
+
+    plain, dynamic = scheme(None), scheme({"num_bits": 8, "dynamic": True})
+
+    for ours, theirs in ((plain, dynamic), (dynamic, plain)):
+        why = config_rules.differences(ours, theirs, parsed=parsed)
+        assert why is not None
+        assert why.startswith(f"quantization_config.config_groups.group_0.{part} is ")
+    assert config_rules.differences(plain, plain, parsed=parsed) is None
+    assert config_rules.differences(plain, scheme({}), parsed=parsed) is None
