@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from rlfleet_operator.core.model.fleet import names_fleet
 from rlfleet_operator.core.model.world import FLEET_LABEL, Identity, Raw
-from rlfleet_operator.crd.fleet_spec import GROUP, KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ def complaint(found: Raw, fleet: Identity, kind: str) -> Complaint | None:
         return None
     what = f"{kind} {metadata['name']}"
     controller = next((owner for owner in owners if owner.get("controller")), None)
-    if controller is not None and _is_namesake(controller, fleet):
+    if controller is not None and names_fleet(controller, fleet.name):
         return Complaint(
             f"{what} belongs to an earlier fleet of this name, and the garbage collector deletes"
             " it; if it remains, check that kube-controller-manager runs",
@@ -44,8 +44,3 @@ def _way_out(kind: str, name: str, fleet: Identity) -> str:
         "an earlier fleet or a backup left it. Delete all such objects: kubectl delete"
         f" svc,pdb,secret,pod -l {FLEET_LABEL}={fleet.name} -n {fleet.namespace}"
     )
-
-
-def _is_namesake(owner: Raw, fleet: Identity) -> bool:
-    group = str(owner.get("apiVersion", "")).partition("/")[0]
-    return (group, owner.get("kind"), owner.get("name")) == (GROUP, KIND, fleet.name)

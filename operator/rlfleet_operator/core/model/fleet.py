@@ -2,7 +2,7 @@
 
 from rlfleet_operator.core.model.world import Fleet, Identity, Raw
 from rlfleet_operator.crd.field_types import epoch_of
-from rlfleet_operator.crd.fleet_spec import FleetSpec
+from rlfleet_operator.crd.fleet_spec import GROUP, KIND, FleetSpec
 from rlfleet_operator.crd.fleet_status import FleetStatus
 
 
@@ -33,3 +33,9 @@ def fleet_from(raw: Raw) -> Fleet:
         deleting="deletionTimestamp" in metadata,
         created_at=epoch_of(created) if created else None,
     )
+
+
+def names_fleet(owner: Raw, name: str) -> bool:
+    """Return whether an owner reference names a fleet of this name, present or earlier."""
+    group = str(owner.get("apiVersion", "")).partition("/")[0]
+    return (group, owner.get("kind"), owner.get("name")) == (GROUP, KIND, name)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from rlfleet_contract import paths
+from rlfleet_operator.core.model.fleet import names_fleet
 from rlfleet_operator.core.model.worker_pod import Pod, log_of, was_ready
 from rlfleet_operator.core.model.world import (
     ADMIN_PORT_NAME,
@@ -19,7 +20,6 @@ from rlfleet_operator.core.model.world import (
     worker_name,
 )
 from rlfleet_operator.crd.field_types import epoch_of
-from rlfleet_operator.crd.fleet_spec import KIND
 from rlfleet_view.last_words import last_words
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -86,7 +86,7 @@ def pod_from(raw: Raw) -> Pod | None:
 def _owner_uid(metadata: Raw, fleet: str) -> str:
     """Return the UID of the fleet that owns a pod; other tools may add owners before it."""
     owners = metadata.get("ownerReferences") or ()
-    return next((o["uid"] for o in owners if (o.get("kind"), o.get("name")) == (KIND, fleet)), "")
+    return next((owner["uid"] for owner in owners if names_fleet(owner, fleet)), "")
 
 
 def _topology(raw: Raw, labels: Mapping[str, str]) -> tuple[str, str]:

@@ -97,7 +97,14 @@ def test_all_that_decisions_need_is_read_from_a_pod() -> None:
     )
     told["metadata"] |= {
         "annotations": {TEMPLATE_ANNOTATION: "h"},
-        "ownerReferences": [{"kind": "RLInferenceFleet", "name": "qwen", "uid": "f-1"}],
+        "ownerReferences": [
+            {
+                "apiVersion": "rlfleet.dev/v1alpha1",
+                "kind": "RLInferenceFleet",
+                "name": "qwen",
+                "uid": "f-1",
+            }
+        ],
         "deletionTimestamp": "2026-01-01T00:00:00Z",
         "finalizers": ["kueue.x-k8s.io/managed"],
     }
