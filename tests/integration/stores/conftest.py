@@ -1,6 +1,7 @@
 """A real S3 server, with a proxy before it that injects faults."""
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -92,3 +93,23 @@ def settings(
         cache_spare=0,
     )
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Return a certificate of its own authority; its key is next to it."""
+    path = tmp_path / "tls.crt"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    words += [
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=store",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    words += ["-addext", "basicConstraints=critical,CA:FALSE"]
+    words += ["-keyout", str(tmp_path / "tls.key"), "-out", str(path)]
+    subprocess.run(words, check=True, capture_output=True)
+    return path

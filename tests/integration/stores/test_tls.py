@@ -1,6 +1,5 @@
 """A store behind TLS, whose certificate a private CA signed."""
 
-import subprocess
 from pathlib import Path
 
 import obstore
@@ -19,26 +18,6 @@ from tests.integration.stores.test_versions_in_stores import (
 )
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """Return a certificate of its own authority; its key is next to it."""
-    path = tmp_path / "tls.crt"
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    words += [
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=store",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-    ]
-    words += ["-addext", "basicConstraints=critical,CA:FALSE"]
-    words += ["-keyout", str(tmp_path / "tls.key"), "-out", str(path)]
-    subprocess.run(words, check=True, capture_output=True)
-    return path
 
 
 def test_a_private_ca_is_trusted_by_its_certificate_alone(
