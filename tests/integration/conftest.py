@@ -93,6 +93,9 @@ def _defined() -> Iterator[apiserver.ControlPlane]:
         # Some are too long for the annotation of a client-side apply.
         kubectl(running, "apply", "--server-side", "-f", str(definitions.folder()))
         apiserver.await_definition(running)
+        # The first apply left a list of resources without the CRD in kubectl's cache, by which
+        # `kubectl create role` judges.
+        kubectl(running, "api-resources")
         grant(running)
         yield running
 

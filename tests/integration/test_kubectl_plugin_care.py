@@ -285,7 +285,9 @@ async def test_plan_says_why_it_cannot_run(
 
     here = f"--namespace={fleet.namespace}"
     label = f"--labels={OPERATOR_PODS}"
-    kubectl(plane, here, "run", "operator-0", "--image=x", label)
+    # From 1.37 kubectl itself refuses a container that the pod lacks, before the API can deny.
+    containers = '--overrides={"spec":{"containers":[{"name":"operator","image":"x"}]}}'
+    kubectl(plane, here, "run", "operator-0", "--image=x", label, containers)
     written(plane, fleet.namespace, "pod", "operator-0", {"phase": "Running"})
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(MANIFEST)
