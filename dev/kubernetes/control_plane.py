@@ -128,6 +128,8 @@ def apiserver(at: Endpoints, bind: str, services: str) -> list[str]:
         f"--service-account-key-file={pki / 'service-accounts.key'}",
         f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
         "--kubelet-preferred-address-types=InternalIP",
+        # From 1.37 a loopback address is rejected as the endpoint of the Service `kubernetes`.
+        *(["--endpoint-reconciler-type=none"] if at.address == "127.0.0.1" else []),
         *audit.flags(at.state),
     ]
 

@@ -37,6 +37,7 @@ def up(*lanes: list[Step]) -> Path:
             _say_what_ended()
             steps.say("the cluster is already up")
         steps.run(_start_steps())
+        _refuse_another_release()
     return layout.kubeconfig()
 
 
@@ -106,6 +107,15 @@ def _start() -> None:
     for folder in (layout.state(), layout.logs()):
         folder.mkdir(parents=True, exist_ok=True)
     namespaces.start(components.plan(_image("pause")))
+
+
+def _refuse_another_release() -> None:
+    runs = json.loads(kubectl("version", "--output=json"))["serverVersion"]["gitVersion"]
+    if runs != binaries.release():
+        raise StepFailed(
+            f"the cluster runs Kubernetes {runs}, not {binaries.release()}; "
+            "run `make cluster-down` first"
+        )
 
 
 def _image(program: str) -> str:

@@ -12,6 +12,10 @@ from dev.kubernetes import binaries, control_plane
 from dev.node import layout
 
 FILES = Path(__file__).parent / "files"
+# Lines of kubelet.yaml, and the minor version of Kubernetes that brought them.
+KUBELET_SINCE = {"failCgroupV1": 31, "featureGates": 32, "crashLoopBackOff": 32}
+# The same for a gate of kube-scheduler.
+POP_FROM_BACKOFF_SINCE = 33
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,12 @@ def filled(name: str, **more: str) -> str:
     return text
 
 
+def without_newer(config: str, minor: int) -> str:
+    """Return kubelet's configuration without the lines that an older one would reject."""
+    newer = tuple(f"{name}:" for name, since in KUBELET_SINCE.items() if minor < since)
+    return "".join(line for line in config.splitlines(keepends=True) if not line.startswith(newer))
+
+
 def _write(name: str, text: str) -> str:
     path = layout.state() / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,9 +96,10 @@ def _components(at: control_plane.Endpoints, containerd: str) -> list[Component]
 
 
 def _kubelet(at: control_plane.Endpoints) -> list[str]:
+    config = without_newer(filled("kubelet.yaml"), binaries.minor())
     return [
         str(binaries.path("kubelet")),
-        f"--config={_write('kubelet.yaml', filled('kubelet.yaml'))}",
+        f"--config={_write('kubelet.yaml', config)}",
         f"--kubeconfig={at.kubeconfig('kubelet')}",
         f"--hostname-override={layout.NODE_NAME}",
         f"--node-ip={layout.NODE_ADDRESS}",
@@ -96,12 +107,13 @@ def _kubelet(at: control_plane.Endpoints) -> list[str]:
 
 
 def _scheduler(at: control_plane.Endpoints) -> list[str]:
+    # With it a pod is retried so soon after its claim was bound that the
+    # claim's cache may lag, and then not again for five minutes (seen).
+    has_gate = binaries.minor() >= POP_FROM_BACKOFF_SINCE
     return [
         str(binaries.path("kube-scheduler")),
         f"--kubeconfig={at.kubeconfig('scheduler')}",
-        # With it a pod is retried so soon after its claim was bound that the
-        # claim's cache may lag, and then not again for five minutes (seen).
-        "--feature-gates=SchedulerPopFromBackoffQ=false",
+        *(["--feature-gates=SchedulerPopFromBackoffQ=false"] if has_gate else []),
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
     ]
