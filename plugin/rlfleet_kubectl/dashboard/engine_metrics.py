@@ -52,6 +52,8 @@ class EngineMetrics:
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._proxy: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
+        self._is_closed = False
 
     def look(self, fleet: ObservedFleet) -> RawObject:
         """Return the load of a fleet, after another look at its engines if the last is old."""
@@ -67,12 +69,14 @@ class EngineMetrics:
             return history.as_json()
 
     def close(self) -> None:
-        """End the proxy."""
-        if self._proxy is not None:
-            self._proxy.terminate()
-            self._proxy.wait()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """End the proxy; a look under way in another thread starts none afterwards."""
+        with self._starting:
+            self._is_closed = True
+            if self._proxy is not None:
+                self._proxy.terminate()
+                self._proxy.wait()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _loads(self, namespace: str, names: list[str]) -> dict[str, EngineLoad | str]:
         at = self._socket()
@@ -84,6 +88,18 @@ class EngineMetrics:
 
     def _socket(self) -> Path | None:
         """Return the proxy's socket, after starting it if it does not run."""
+        with self._starting:
+            if self._is_closed:
+                return None
+            at, proxy = self._started()
+        deadline = time.monotonic() + _START_S
+        while not at.exists():
+            if time.monotonic() > deadline or proxy.poll() is not None:
+                return None
+            time.sleep(0.05)
+        return at
+
+    def _started(self) -> tuple[Path, "subprocess.Popen[bytes]"]:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="rlfleet-"))
         at = self._folder / "proxy"
@@ -92,12 +108,7 @@ class EngineMetrics:
             words = ("proxy", f"--unix-socket={at}", f"--accept-paths={_ACCEPTED}")
             quiet = subprocess.DEVNULL
             self._proxy = subprocess.Popen(self._kubectl.words(*words), stdout=quiet, stderr=quiet)
-        deadline = time.monotonic() + _START_S
-        while not at.exists():
-            if time.monotonic() > deadline or self._proxy.poll() is not None:
-                return None
-            time.sleep(0.05)
-        return at
+        return at, self._proxy
 
 
 def _asked(at: Path, namespace: str, name: str) -> EngineLoad | str:
