@@ -10,6 +10,7 @@ from rlfleet_view.fleet import RawObject
 
 EACH = "{each}"
 """Stands in a mend for the names of all objects that it is for."""
+_FLEET = "fleet "
 _SHOWN = 3
 """So many objects with one defect are named; a fleet may have hundreds."""
 
@@ -72,7 +73,7 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
     by_defect: dict[tuple[str, ...], Finding] = {}
     for one in findings:
         # What mends one container, fleet or namespace does not mend another.
-        key = (one.severity, one.check, one.found, one.mend.replace(_name(one), EACH))
+        key = (one.severity, one.check, one.found, _common(one))
         first = by_defect.get(key)
         if first is None:
             by_defect[key] = one
@@ -81,6 +82,14 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
             by_defect[key] = replace(first, others=others, each=each)
     found = (replace(o, mend=o.mend.replace(EACH, " ".join(o.each))) for o in by_defect.values())
     return sorted(found, key=lambda one: _ORDER.index(one.severity))
+
+
+def _common(one: Finding) -> str:
+    """Return the mend as findings of one defect share it.
+
+    The log of one pod stands for all. The command for a fleet changes that fleet alone.
+    """
+    return one.mend if one.object.startswith(_FLEET) else one.mend.replace(_name(one), EACH)
 
 
 def _name(one: Finding) -> str:

@@ -20,6 +20,18 @@ def test_a_mend_that_deletes_is_of_one_namespace() -> None:
     ]
 
 
+def test_the_command_for_one_fleet_is_not_given_for_another() -> None:
+    paused = [
+        finding.warning("RolloutPaused", f"fleet rl/{name}", "waits", f"kubectl rlf resume {name}")
+        for name in ("qwen", "llama")
+    ]
+
+    assert [f.mend for f in finding.grouped(paused)] == [
+        "kubectl rlf resume qwen",
+        "kubectl rlf resume llama",
+    ]
+
+
 def test_one_mend_is_not_given_for_what_it_does_not_mend() -> None:
     cluster = Cluster()
     both(ended("sidecar", "OOMKilled", 137), ended("engine", "OOMKilled", 137))(cluster)
