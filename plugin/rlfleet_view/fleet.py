@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 RawObject = dict[str, Any]
+NO_SOURCE = "not set"
+"""Where the target of a fleet without one comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ class ObservedFleet:
             return "spec.weightVersion"
         if self.spec_at("weights.follow") == "Latest":
             return "follows the store"
-        return "set by a trainer" if self.status.get("trainerTarget") else "not set"
+        return "set by a trainer" if self.status.get("trainerTarget") else NO_SOURCE
 
     @property
     def serving(self) -> str:

@@ -6,6 +6,9 @@ from typing import NamedTuple
 from rlfleet_view.fleet import ConditionRow, ObservedFleet
 from rlfleet_view.progress import copied
 
+MIXED = "MixedVersions"
+"""The operator's reason for workers that serve several versions, while none is requested."""
+
 
 class SyncState(StrEnum):
     """What a fleet is in."""

@@ -12,8 +12,8 @@ from rlfleet_kubectl.commands.shell import FLEET, Shell, command, now, version_n
 from rlfleet_kubectl.core import changes
 from rlfleet_kubectl.core.changes import Described, SpecChange
 from rlfleet_kubectl.errors import Exit, PluginError
-from rlfleet_view.fleet import ObservedFleet
-from rlfleet_view.verdict import Judged, SyncState, judged
+from rlfleet_view.fleet import NO_SOURCE, ObservedFleet
+from rlfleet_view.verdict import MIXED, Judged, SyncState, judged
 
 _STATUS = {SyncState.STALLED: Exit.STALLED, SyncState.SUPERSEDED: Exit.SUPERSEDED}
 _STATUS |= {SyncState.DELETING: Exit.FAILED}
@@ -176,7 +176,8 @@ def apply(shell: Shell, fleet: ObservedFleet, change: SpecChange | None, flags: 
         _patch(shell, fleet, change, is_dry=flags.dry_run)
     if flags.wait and not flags.dry_run:
         version = change.fields.get("weightVersion") if change else None
-        _wait(shell, fleet.name, version, flags.timeout)
+        is_unset = version is None and change is not None and "weightVersion" in change.fields
+        _wait(shell, fleet.name, version, flags.timeout, is_unset=is_unset)
 
 
 def _patch(shell: Shell, fleet: ObservedFleet, change: SpecChange, *, is_dry: bool) -> None:
@@ -221,7 +222,10 @@ def wait(shell: Shell, fleet: str, version: str | None, timeout: float) -> None:
     _wait(shell, fleet, version, timeout)
 
 
-def _wait(shell: Shell, name: str, version: str | None, timeout: float) -> None:
+def _wait(
+    shell: Shell, name: str, version: str | None, timeout: float, *, is_unset: bool = False
+) -> None:
+    """Wait for the target; ``is_unset``: this command has just taken it away."""
     deadline = time.monotonic() + timeout
     fleet = shell.kubectl.fleet(name)
     found = judged(fleet, version)
@@ -232,12 +236,26 @@ def _wait(shell: Shell, name: str, version: str | None, timeout: float) -> None:
             found = judged(fleet, version)
             if found.state is not SyncState.BEHIND:
                 break
+            if is_unset and _is_left(fleet, found):
+                raise PluginError(_left(name, found), Exit.STALLED)
             if time.monotonic() >= deadline:
                 raise PluginError(_timed_out(name, timeout, found), Exit.TIMED_OUT)
             if found.message != said:
                 said = found.message
                 click.echo(f"{found.reason}: {said}", err=True)
     _end(shell, fleet, found)
+
+
+def _is_left(fleet: ObservedFleet, found: Judged) -> bool:
+    """Return whether workers differ, and nothing names the version that they must serve."""
+    return found.reason == MIXED and fleet.source == NO_SOURCE
+
+
+def _left(name: str, found: Judged) -> str:
+    return (
+        f"{name} has no target, and its workers differ: {found.message};"
+        f" set one: kubectl rlf set-version {name} VERSION, or have the trainer update all"
+    )
 
 
 def _timed_out(name: str, timeout: float, found: Judged) -> str:

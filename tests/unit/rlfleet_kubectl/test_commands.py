@@ -7,20 +7,37 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 from rlfleet_kubectl.cli import rlf
+from rlfleet_kubectl.commands.changing import Flags, apply
 from rlfleet_kubectl.commands.shell import Shell, now
-from rlfleet_kubectl.core import tables
+from rlfleet_kubectl.core import changes, tables
 from rlfleet_kubectl.errors import Exit, PluginError
 from rlfleet_kubectl.kubectl import Kubectl
 from rlfleet_view.fleet import ObservedFleet
-from tests.unit.rlfleet_view.recordings import fleet, with_deletion
+from tests.unit.rlfleet_view.recordings import fleet, with_deletion, with_status
 
 Printing = Callable[[ObservedFleet], None]
+DIFFERING: dict[str, Any] = {
+    "target": "",
+    "conditions": [
+        {
+            "type": "WeightsSynced",
+            "status": "False",
+            "reason": "MixedVersions",
+            "message": "2 of 2 workers proved a version: step-1 and step-2;"
+            " no version is requested",
+            "observedGeneration": 99,
+        }
+    ],
+    "observedGeneration": 99,
+}
+"""As the operator writes it, of workers that differ while nothing names a version."""
 
 
 @pytest.fixture
@@ -50,6 +67,30 @@ def test_a_wait_for_a_spec_that_says_so_already_is_no_success(
     done = CliRunner().invoke(rlf, ["resume", "qwen", "--wait", "--timeout", "1s"])
     assert isinstance(done.exception, PluginError)
     assert done.exception.status is expected
+
+
+@pytest.mark.parametrize(
+    ("laid_over", "expected"),
+    [({}, Exit.STALLED), ({"weights": {"follow": "Latest"}}, Exit.TIMED_OUT)],
+)
+def test_a_wait_after_unset_ends_if_nothing_will_name_a_version(
+    printing: Printing, laid_over: dict[str, Any], expected: Exit
+) -> None:
+    before = fleet("synced", weightVersion="step-2", **laid_over)
+    left = with_status(fleet("synced", weightVersion=None, **laid_over), **DIFFERING)
+    printing(left)
+
+    with pytest.raises(PluginError) as ended:
+        apply(
+            Shell(Kubectl(), Console()),
+            before,
+            changes.unset_version(before),
+            Flags(dry_run=False, wait=True, timeout=1.0),
+        )
+
+    assert ended.value.status is expected
+    ends = "set one: kubectl rlf set-version qwen VERSION, or have the trainer update all"
+    assert (ends in str(ended.value)) is (expected is Exit.STALLED)
 
 
 def test_a_wait_for_a_fleet_that_is_being_deleted_ends(printing: Printing) -> None:
