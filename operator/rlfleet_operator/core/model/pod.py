@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from rlfleet_contract import paths
 from rlfleet_operator.core.model.fleet import names_fleet
+from rlfleet_operator.core.model.pod_additions import awaited_init, unready
 from rlfleet_operator.core.model.worker_pod import Pod, log_of, was_ready
 from rlfleet_operator.core.model.world import (
     ADMIN_PORT_NAME,
@@ -80,6 +81,8 @@ def pod_from(raw: Raw) -> Pod | None:
         admin_port=_admin_port(raw),
         tls_secret=_tls_secret(raw),
         finalizers=tuple(metadata.get("finalizers") or ()),
+        awaited_init=awaited_init(raw),
+        unready=unready(raw),
     )
 
 

@@ -211,7 +211,8 @@ def _unready(worker: Worker, world: World) -> str | None:
         return None
     if 0 < noticed_by(worker) - world.moment <= _NOTICED_S:
         return None
-    return f"engine serves, pod not ready; see its node and: kubectl describe pod {pod.name}"
+    what = f": {pod.unready}; see" if pod.unready else "; see its node and"
+    return f"engine serves, pod not ready{what}: kubectl describe pod {pod.name}"
 
 
 def _of_pod(worker: Worker, moment: float) -> str | None:
@@ -221,7 +222,13 @@ def _of_pod(worker: Worker, moment: float) -> str | None:
         return None
     if pod.has_ended and not pod.terminating:
         return _ended(pod, worker.replace_at)
-    return _exited(worker) or pod.trouble or _unseen(worker, moment)
+    return _exited(worker) or pod.trouble or _awaits(pod) or _unseen(worker, moment)
+
+
+def _awaits(pod: Pod) -> str | None:
+    """Return for which init container of another tool the engine waits."""
+    name = pod.awaited_init
+    return name and f"waiting for init container {name}; log: kubectl logs {pod.name} -c {name}"
 
 
 def _exited(worker: Worker) -> str | None:

@@ -54,6 +54,10 @@ class Pod:
     """The Secret with its sidecar's certificate; None for one that speaks plain HTTP."""
     finalizers: tuple[str, ...] = ()
     """Other tools' finalizers, which keep it after its containers have ended."""
+    awaited_init: str | None = None
+    """Another tool's init container that runs: the engine starts after it."""
+    unready: str | None = None
+    """Which container or other tool's readiness gate keeps it from Ready; None if none does."""
 
     @property
     def has_ended(self) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from rlfleet_kubectl.core.doctor import commands
+from rlfleet_kubectl.core.doctor import additions, commands
 from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, warning
 from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, labels_of, named, seconds_since
 from rlfleet_kubectl.core.names import FLEET_LABEL
@@ -28,7 +28,7 @@ _OFTEN = 3
 """A container that is not ready after so many restarts does not come up by itself."""
 _HEAD, _TAIL = 160, 120
 """So much of a long message is shown: its end often has the cause."""
-_OURS = ("engine", "sidecar")
+_OURS = additions.OURS
 _WAYS_TO_A_NODE = (
     ("persistentvolumeclaim", "mend the claim, or the volume in spec.model and spec.weights"),
     ("Insufficient", "lower spec.engine.resources.requests, or add a node"),
@@ -71,6 +71,8 @@ def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
     yield from _not_mounted(pod, space, about)
     for container in _containers(status):
         yield from _of_container(container, pod, command, now)
+    if FLEET_LABEL in labels_of(pod):
+        yield from additions.of_pod(pod, now)
 
 
 def _of_deleted(pod: RawObject, about: str, command: str, now: datetime) -> Iterator[Finding]:

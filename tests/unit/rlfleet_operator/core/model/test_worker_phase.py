@@ -49,6 +49,7 @@ UNSEEN = (
     "no scheduler has looked at the pod;"
     " kube-scheduler, or the one in spec.template.spec.schedulerName, does not run"
 )
+AWAITED = "waiting for init container vault-init; log: kubectl logs qwen-0 -c vault-init"
 STILL_ENDS = "pod is still terminating; if its node is lost, delete the pod with --force"
 STILL_KEPT = (
     "pod is still terminating, kept by finalizers: kueue.x-k8s.io/managed;"
@@ -157,6 +158,12 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
             replace(worker(), pod=pod(ready=False, weights_ready_at=MOMENT - 10)),
             "engine serves, pod not ready; see its node and: kubectl describe pod qwen-0",
         ),
+        (
+            replace(worker(), pod=pod(ready=False, unready="proxy not ready")),
+            "engine serves, pod not ready: proxy not ready; see: kubectl describe pod qwen-0",
+        ),
+        (replace(NEW, pod=pod(phase="Pending", awaited_init="vault-init")), AWAITED),
+        (replace(worker(stage=Stage.DOWN), pod=pod(awaited_init="vault-init")), AWAITED),
         (replace(worker(), pod=pod(ready=False, weights_ready=False)), None),
         (replace(worker(), pod=pod(ready=False, terminating=True)), None),
     ],
@@ -186,6 +193,9 @@ def test_every_phase_has_its_place_from_worst_to_best() -> None:
         "a pod that goes before it has a node",
         "a pod whose gate the kubelet has not seen yet",
         "a pod whose gate the kubelet does not see",
+        "a container of another tool that is not ready",
+        "an init container before the sidecar",
+        "an init container after the sidecar",
         "a pod that the operator keeps from traffic",
         "a pod that goes",
     ],
