@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rlfleet_operator.errors import NotLeading, OperatorError, Retryable
 
-_LASTING_S = 60.0
+LASTING_S = 60.0
 """How long an error that may pass must last before it appears in status."""
 
 
@@ -24,7 +24,7 @@ class ObjectFailure:
 
     def for_status(self, now: float) -> str | None:
         """Return the message for status; None while the error may still pass."""
-        return None if self.may_pass and now - self.since < _LASTING_S else self.message
+        return None if self.may_pass and now - self.since < LASTING_S else self.message
 
 
 def after(

@@ -183,13 +183,16 @@ class Reconciler:
         except (OperatorError, ValidationError) as error:
             extra = {**self._about, "error": str(error)}
             _log.warning("Failed to reconcile the fleet", extra=extra)
-            self._failing_since = self._failing_since or time.monotonic()
-            if isinstance(error, ValidationError):
-                await self._report_invalid(error)
-            elif isinstance(error, Refused):
-                self._report_refused(str(error))
+            await self._report_failure(error, time.monotonic())
             return _ERROR_PAUSE_S
         return wait_s
+
+    async def _report_failure(self, error: OperatorError | ValidationError, now: float) -> None:
+        self._failing_since = self._failing_since or now
+        if isinstance(error, ValidationError):
+            await self._report_invalid(error)
+        elif isinstance(error, Refused) or now - self._failing_since > object_errors.LASTING_S:
+            self._report_refused(str(error))
 
     async def _report_invalid(self, error: ValidationError) -> None:
         """Report in status, and as an Event, that the object cannot be parsed."""
@@ -205,7 +208,7 @@ class Reconciler:
             self._announcements.post(named(self._raw), [event])
 
     def _report_refused(self, why: str) -> None:
-        """Report as an Event why status cannot be written, as by a policy's denial."""
+        """Report as an Event why status cannot be written, as by a policy or a lost webhook."""
         if time.monotonic() >= self._refusal_due:
             self._refusal_due = time.monotonic() + _REPEAT_S
             refused = events.KubeEvent("Warning", "ReconcileFailed", why)

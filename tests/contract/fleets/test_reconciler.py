@@ -250,6 +250,21 @@ async def test_a_status_that_is_denied_for_good_is_reported_by_one_event(
     assert all("no" in event["message"] for event in api.events)
 
 
+async def test_a_status_that_cannot_be_written_for_long_is_reported_by_one_event(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the server of a validating webhook with failurePolicy Fail is lost."""
+    monkeypatch.setattr("rlfleet_operator.reconcile.object_errors.LASTING_S", 0.05)
+    api.is_refusing = True
+
+    async with driven(api):
+        await api.until(lambda: api.events)
+        refused = api.refused
+        await api.until(lambda: api.refused > refused + 2)
+
+    assert [event["reason"] for event in api.events] == ["ReconcileFailed"]
+
+
 async def test_a_change_soon_after_a_refused_write_waits_for_the_next_one(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
