@@ -331,7 +331,14 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
     except (ValueError, AttributeError):
         message = text
     error = _error_for(response.status, message)
-    raise error(f"{response.status} {response.method}: {message:.4096}")
+    raise error(f"{response.status} {_what(response)}: {message:.4096}")
+
+
+def _what(response: aiohttp.ClientResponse) -> str:
+    """Return the method, and of a write the object: a webhook's denial does not name it."""
+    _, _, path = response.url.path.partition("/namespaces/")
+    written = path.partition("/")[2] if response.method != "GET" else ""
+    return f"{response.method} {written}".strip()
 
 
 def _error_for(status: int, message: str) -> type[OperatorError] | type[WatchEnded]:

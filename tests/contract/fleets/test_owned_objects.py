@@ -300,3 +300,15 @@ async def test_no_pod_is_made_for_a_fleet_that_may_be_gone_and_the_rest_is_done(
     assert made_in(api) == []
     assert f"DELETE {PODS}/qwen-2" in api.asked
     assert api.asked.count(f"GET {path}") == 1
+
+
+async def test_the_error_of_a_write_names_the_object(api: FakeApi, kube: KubeClient) -> None:
+    """Kubernetes' own rejections do, the denial of a webhook does not."""
+    api.error = 403
+
+    with pytest.raises(Forbidden, match=r"^403 PATCH pods/qwen-0/status: made 403$"):
+        await kube.patch(f"{PODS}/qwen-0/status", {})
+    with pytest.raises(Forbidden, match=r"^403 POST pods: made 403$"):
+        await kube.create(PODS, {})
+    with pytest.raises(Forbidden, match=r"^403 GET: made 403$"):
+        await kube.get(PODS)
