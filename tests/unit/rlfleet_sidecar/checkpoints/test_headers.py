@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,29 @@ def test_an_adapter_next_to_a_version_s_shards_may_be_missing_in_them(tmp_path: 
         "adapter_model.safetensors is not listed in the index; remove it if the weights hold this"
         " adapter, else merge it first"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be_absent"),
+    [
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", True),
+        ("lm_head.weight", True),
+        ("model.norm.weight", False),
+        ("model.layers.0.mlp.down_proj.weight", False),
+    ],
+)
+def test_an_index_may_list_what_torchtune_leaves_out(
+    tmp_path: Path, name: str, *, may_be_absent: bool
+) -> None:
+    """It writes the base model's index again, without tables of rotations and a tied head."""
+    shapes = {one: shape for one, shape in SHAPES.items() if one != name}
+    write_file(tmp_path / "model.safetensors", shapes, 0)
+    index = {"weight_map": dict.fromkeys((*shapes, name), "model.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused = pytest.raises(SidecarError, match=f"lacks tensor {name} of its index")
+
+    with open_copy(tmp_path) as folder, nullcontext() if may_be_absent else refused:
+        assert content_of(folder, time.monotonic() + 30).tensors.keys() == shapes.keys()
 
 
 @pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "C64", "F8_E5M2FNUZ"])
