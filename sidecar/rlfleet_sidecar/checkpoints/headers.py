@@ -47,10 +47,13 @@ _PEFT = "adapter_model"
 _OF_PEFT = "remove it if the weights hold this adapter, else merge it first"
 """torchtune's LoRA recipes write an adapter next to weights that hold it; others need not."""
 _OF_RANKS = (
+    (r"model_world_size_\d+_rank_\d+\.pt", "python -m verl.model_merger merge"),
+    (r"common\.pt", "Megatron-Bridge's export_ckpt, or verl.model_merger"),
     (r".+\.distcp|pytorch_model_fsdp_\d+", "accelerate merge-weights"),
     (r"zero_to_\w+\.py|global_step\d+", "zero_to_fp32.py --safe_serialization"),
 )
-"""What FSDP and DeepSpeed leave of a state that no rank holds whole, and what gathers it."""
+"""What verl, Megatron, FSDP and DeepSpeed leave of a state that no rank holds whole, and what
+gathers it."""
 _NAMED = 4
 _MAX_JSON_BYTES = 64 * 1024 * 1024
 
@@ -74,11 +77,13 @@ def refuse_code(folder: Folder, *, has_modules: bool = False) -> None:
 
     ``has_modules``: the base model's config names code, and save_pretrained copies its modules.
     """
-    for name in folder.names():
+    names = folder.names()
+    for name in names:
         if _TRAINER_STATE.fullmatch(name) or (has_modules and name.endswith(_MODULE)):
             continue
         if name.lower().endswith(_EXECUTABLE):
-            raise invalid(folder.path / name, "can contain code; remove it, and write safetensors")
+            way_out = _gathering(names) or "remove it, and write safetensors"
+            raise invalid(folder.path / name, f"can contain code; {way_out}")
 
 
 def refuse_unmerged(folder: Folder) -> None:
@@ -133,13 +138,21 @@ def _without_weights(names: Sequence[str]) -> str:
     """Return what is wrong with a directory that holds only these names, and the way out."""
     what = f"contains no .safetensors file, but {', '.join(names[:_NAMED]) or 'nothing'}"
     more = ", …" if len(names) > _NAMED else ""
+    way_out = _gathering(names) or (
+        "write its weights as .safetensors files, or name the directory that has them in"
+        " spec.weights.path"
+    )
+    return f"{what}{more}; {way_out}"
+
+
+def _gathering(names: Sequence[str]) -> str | None:
+    """Return how to gather parts of ranks, if a directory holds these and no whole weights."""
+    if any(name.endswith(SUFFIX) for name in names):
+        return None
     for pattern, tool in _OF_RANKS:
         if any(re.fullmatch(pattern, name) for name in names):
-            return f"{what}{more}; gather the ranks' parts with {tool}, and publish the result"
-    return (
-        f"{what}{more}; write its weights as .safetensors files, or name the directory that has"
-        " them in spec.weights.path"
-    )
+            return f"gather the ranks' parts with {tool}, and publish the result"
+    return None
 
 
 def _of_one_model(folder: Folder) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfleet_sidecar.checkpoints.headers import Headers, content_of
+from rlfleet_sidecar.checkpoints.headers import Headers, content_of, refuse_code
 from rlfleet_sidecar.checkpoints.safe_paths import open_copy, open_model
 from rlfleet_sidecar.errors import SidecarError
 from tests.fakes.checkpoints import CONFIG, SHAPES, header_of, write_file, write_shards
@@ -135,6 +135,34 @@ def test_a_directory_without_weights_is_rejected_by_what_is_there(
 
     assert f"contains no .safetensors file, but {', '.join(names)}; " in caught.value.message
     assert way_out in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "way_out"),
+    [
+        (
+            ("extra_state_world_size_2_rank_0.pt", "model_world_size_2_rank_0.pt", "huggingface"),
+            "gather the ranks' parts with python -m verl.model_merger merge, and publish",
+        ),
+        (
+            (".metadata", "__0_0.distcp", "common.pt", "metadata.json", "run_config.yaml"),
+            "gather the ranks' parts with Megatron-Bridge's export_ckpt, or verl.model_merger",
+        ),
+        (("model_world_size_2_rank_0.pt", "model.safetensors"), "remove it, and write safetensors"),
+        (("lit_model.pth",), "remove it, and write safetensors"),
+    ],
+)
+def test_ranks_parts_that_can_hold_code_are_rejected_with_what_gathers_them(
+    tmp_path: Path, names: tuple[str, ...], way_out: str
+) -> None:
+    """As verl and Megatron leave them."""
+    for name in names:
+        (tmp_path / name).touch()
+
+    with open_copy(tmp_path) as folder, pytest.raises(SidecarError) as caught:
+        refuse_code(folder)
+
+    assert f"can contain code; {way_out}" in caught.value.message
 
 
 def test_a_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
