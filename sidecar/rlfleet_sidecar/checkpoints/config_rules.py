@@ -12,6 +12,7 @@ files only keys in both are compared, after releases' spellings were unified: th
 an absent key is known to transformers alone.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 Config = Mapping[str, object]
@@ -60,6 +61,8 @@ _WITHOUT_PART = frozenset({
 _TOKENS = ("bos", "eos", "pad", "sep", "cls", "unk", "decoder_start", "forced_bos", "forced_eos")
 _TRAINING = ("dropout", "pdrop", "layerdrop", "initializer", "aux_loss", "z_loss", "loss_coef")
 _QUANTIZATION = "quantization_config"
+_PART = re.compile(rf".*{_QUANTIZATION}\..*(in|out)put_activations(?=\.)")
+"""What a scheme does to activations, which no tensor may show."""
 _TOOL = frozenset({
     "amp",
     "autoround_version",
@@ -150,13 +153,26 @@ def differences(model: Config, found: Config, *, parsed: bool = False) -> str | 
 
 
 def _nulls(one: Config, other: Config) -> Iterator[str]:
-    """Yield the parts of a quantisation that are null in one config and have fields in the other.
+    """Yield the parts of a quantisation that one config lacks and that have fields in the other.
 
-    FP8 weights have the same tensors, whether activations are quantised or not.
+    FP8 weights have the same tensors, whether activations are quantised or not. A part that is
+    absent is null: ModelOpt leaves it out, compressed-tensors writes null.
     """
     for key, value in one.items():
         if value is None and _QUANTIZATION in key and any(k.startswith(f"{key}.") for k in other):
             yield key
+    yield from sorted(key for key in _parts(other) if _is_left_out(key, one))
+
+
+def _parts(config: Config) -> set[str]:
+    return {found[0] for found in map(_PART.match, config) if found}
+
+
+def _is_left_out(key: str, config: Config) -> bool:
+    """Return whether a config has the group of a key, and neither the key nor fields of it."""
+    group = key.rpartition(".")[0]
+    is_there = any(other == key or other.startswith(f"{key}.") for other in config)
+    return not is_there and any(other.startswith(f"{group}.") for other in config)
 
 
 def code_objection(model: Config, found: Config) -> str | None:

@@ -335,3 +335,24 @@ def test_a_part_of_a_quantisation_that_one_config_has_and_the_other_leaves_null_
         assert why.startswith(f"quantization_config.config_groups.group_0.{part} is ")
     assert config_rules.differences(plain, plain, parsed=parsed) is None
     assert config_rules.differences(plain, scheme({}), parsed=parsed) is None
+
+
+@pytest.mark.parametrize("parsed", [True, False])
+@pytest.mark.parametrize("part", ["input_activations", "output_activations"])
+def test_a_part_of_a_quantisation_that_one_config_leaves_out_is_null_in_it(
+    part: str, *, parsed: bool
+) -> None:
+    """As ModelOpt leaves it out; compressed-tensors writes null."""
+
+    def scheme(**parts: object) -> dict[str, object]:
+        group = {"weights": {"num_bits": 8}, **parts}
+        return {"quantization_config": {"config_groups": {"group_0": group}}}
+
+    plain, dynamic = scheme(), scheme(**{part: {"num_bits": 8, "dynamic": True}})
+
+    for ours, theirs in ((plain, dynamic), (dynamic, plain)):
+        why = config_rules.differences(ours, theirs, parsed=parsed)
+        assert why is not None
+        assert why.startswith(f"quantization_config.config_groups.group_0.{part} is ")
+    assert config_rules.differences(plain, scheme(**{part: None}), parsed=parsed) is None
+    assert config_rules.differences(dynamic, {"vocab_size": 8}, parsed=parsed) is None
