@@ -49,7 +49,8 @@ _OF_PEFT = "remove it if the weights hold this adapter, else merge it first"
 _OF_RANKS = (
     (r"model_world_size_\d+_rank_\d+\.pt", "python -m verl.model_merger merge"),
     (r"common\.pt", "Megatron-Bridge's export_ckpt, or verl.model_merger"),
-    (r".+\.distcp|pytorch_model_fsdp_\d+", "accelerate merge-weights"),
+    (r"pytorch_model_fsdp_\d+", "accelerate merge-weights"),
+    (r".+\.distcp", "accelerate merge-weights, or torchtitan's convert_to_hf.py"),
     (r"zero_to_\w+\.py|global_step\d+", "zero_to_fp32.py --safe_serialization"),
 )
 """What verl, Megatron, FSDP and DeepSpeed leave of a state that no rank holds whole, and what

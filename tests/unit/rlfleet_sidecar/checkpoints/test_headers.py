@@ -116,7 +116,7 @@ def test_a_dtype_that_is_not_loaded_is_no_damage(tmp_path: Path, dtype: str) -> 
 @pytest.mark.parametrize(
     ("names", "way_out"),
     [
-        ((".metadata", "__0_0.distcp"), "accelerate merge-weights"),
+        ((".metadata", "__0_0.distcp"), "accelerate merge-weights, or torchtitan's convert_to_hf"),
         (("config.json", "optimizer_0", "pytorch_model_fsdp_0"), "accelerate merge-weights"),
         (("global_step5", "latest"), "zero_to_fp32.py --safe_serialization"),
         (("latest", "zero_to_fp32.py"), "zero_to_fp32.py --safe_serialization"),
