@@ -134,7 +134,7 @@ def test_a_trainer_makes_no_fleet_by_an_apply(granted: apiserver.ControlPlane) -
 
     done = kubectl(granted, *words, stdin=other, check=False)
 
-    # By RBAC, of which 1.30 says no more than this.
+    # 1.30 names no further cause where RBAC denies.
     assert '"other" is forbidden' in done.stderr
     assert "ValidatingAdmissionPolicy" not in done.stderr
 
