@@ -1,5 +1,6 @@
 """Describes the properties of an engine that its reload depends on."""
 
+import re
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import takewhile
@@ -17,6 +18,11 @@ _OF_PICTURES = (".mlp.gate.weight_1", ".wte.new_embedding")
 """Ends of a language model's own kinds that only the tokens of pictures use.
 
 Ernie 4.5 VL has a router for its vision experts, and Molmo rows for such tokens.
+"""
+_INDEXER = re.compile(r"\.indexer\.|\.index_[qk]_(proj|norm)\.")
+"""Parts of a sparse attention that choose the tokens to attend to.
+
+DeepSeek V3.2, GLM-5 and MiniMax-M3 choose 2,048, so a probe is attended to as a whole.
 """
 
 
@@ -55,7 +61,7 @@ def _of_torchao(scheme: Any) -> str | None:
 
 
 def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
-    """Return the kinds that no answer to a text prompt depends on.
+    """Return the kinds that no answer to a probe depends on.
 
     compressed-tensors writes the shape of each packed weight, which vLLM reads and knows already.
     """
@@ -63,7 +69,10 @@ def unreached(model: Any, kinds: Sequence[str]) -> list[str]:
     return [
         kind
         for kind in kinds
-        if kind.endswith(_OF_PICTURES) or _is_shape(kind, kinds) or _in_part(model, kind, unused)
+        if kind.endswith(_OF_PICTURES)
+        or _INDEXER.search(kind)
+        or _is_shape(kind, kinds)
+        or _in_part(model, kind, unused)
     ]
 
 

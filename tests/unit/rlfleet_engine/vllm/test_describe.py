@@ -134,6 +134,24 @@ def test_what_only_the_tokens_of_pictures_use_in_a_language_model_is_unreached(
 
 
 @pytest.mark.parametrize(
+    "indexer",
+    [
+        "model.layers.N.self_attn.indexer.wq_b.weight",
+        "layers.N.attn.indexer.compressor.wkv.weight",
+        "language_model.model.layers.N.self_attn.index_q_proj.weight",
+        "language_model.model.layers.N.self_attn.index_k_norm.weight",
+    ],
+)
+def test_what_chooses_among_more_tokens_than_a_probe_has_is_unreached(
+    describe: ModuleType, indexer: str
+) -> None:
+    """Else no engine of DeepSeek V3.2 or GLM-5 would pass its self-test."""
+    others = ("model.layers.N.self_attn.q_b_proj.weight", "layers.N.attn.compressor.wkv.weight")
+
+    assert kinds(describe, Text(), indexer, *others) == [indexer]
+
+
+@pytest.mark.parametrize(
     ("scheme", "is_reloadable"),
     [
         (None, True),
