@@ -101,7 +101,7 @@ class ReloadExtension:
             self._rlfleet = self._rlfleet_reading = None
             _load_drafter(self, directory, stamps, taken.files)
             apart = load.drafter_apart(self)
-            fed = consumed.without_lost_heads(self.get_model(), apart, feeding.of(reader))
+            fed = consumed.as_booted(self.get_model(), apart, feeding.of(reader))
             load.load(self, fed, taken.zeroed)
             installed = reader.installed()
         digest = None if feeding.casts else installed.digest

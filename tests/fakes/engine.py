@@ -426,7 +426,8 @@ class FakeEngine:
             return None
         ignores = ("mtp.",) if self.behaviour.drafts_nothing else ()
         read = [name for name in self._names if not name.startswith(ignores)]
-        return Consumed(names=packed(read), ranks=self.behaviour.ranks).model_dump()
+        found = Consumed(names=packed(read), ranks=self.behaviour.ranks, omits_drafters=True)
+        return found.model_dump()
 
     def _installed(self, weights: Weights, changed: Sequence[str]) -> Weights:
         if self.behaviour.reload_is_unfaithful:

@@ -46,6 +46,9 @@ class Consumed(ContractReply):
     """Which experts may be fused or separate; None if the engine loads one form only."""
     ranks: int = 1
     """Ranks of the model, over all engines."""
+    omits_drafters: bool = False
+    """Whether a reload leaves out a drafter's tensors that the boot did not read; an older
+    extension passes them to vLLM, where some loaders fail."""
 
 
 class Installed(ContractReply):

@@ -13,6 +13,8 @@ from rlfleet_contract.schema import ContractReply
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of all names together; the largest models have 10 MiB."""
+DRAFTER = re.compile(r"(^|\.)mtp[._]|(^|[._])nextn")
+"""Names of layers that propose tokens, in any architecture."""
 
 
 def packed(names: Iterable[str]) -> str:

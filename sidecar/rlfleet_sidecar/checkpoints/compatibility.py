@@ -3,7 +3,7 @@
 vLLM boots only if each parameter got a tensor, but reloads with a mere warning if some did not.
 So a version must hold each tensor that the boot read (state/required_tensors.py), under the same
 name; then it covers the same parameters. It may hold the other tensors of the base model's files,
-and tables of rotations, which an engine computes.
+tables of rotations, which an engine computes, and layers that propose tokens, which it leaves out.
 Shapes must be equal. Dtypes may differ only among the three floating types, which vLLM casts
 to the serving dtype when it copies: a trainer may keep float32 where the Hub has bfloat16.
 
@@ -14,7 +14,7 @@ a trainer's state_dict both; vLLM keeps one storage.
 from collections.abc import Iterable, Iterator, Mapping
 
 from rlfleet_contract.engine.safetensors import Tensor
-from rlfleet_contract.engine.tensor_names import Renames
+from rlfleet_contract.engine.tensor_names import DRAFTER, Renames
 from rlfleet_sidecar.checkpoints import fused_experts
 from rlfleet_sidecar.state.required_tensors import HEAD, IGNORED, ROTARY, RequiredTensors
 
@@ -78,7 +78,7 @@ def differences(
         found = _under_base_names(model, found, needs.renames)
     known = _with_heads(model, found) if needs.tied else model
     missing = sorted(model.keys() - found.keys() - set(needs.optional))
-    unknown = _unknown(found, known)
+    unknown = _unknown(found, known, needs)
     differing = _differing(known, found)
     wrong = list(differing.values())
     parts = [
@@ -105,8 +105,11 @@ def _differing(known: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict
     }
 
 
-def _unknown(found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> list[str]:
-    return sorted(name for name in found.keys() - known.keys() if not ROTARY.search(name))
+def _unknown(
+    found: Mapping[str, Tensor], known: Mapping[str, Tensor], needs: RequiredTensors
+) -> list[str]:
+    further = (name for name in found.keys() - known.keys() if not ROTARY.search(name))
+    return sorted(n for n in further if not (needs.omits_drafters and DRAFTER.search(n)))
 
 
 def _has_tied_head(missing: list[str], found: Mapping[str, Tensor], needs: RequiredTensors) -> bool:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from rlfleet_contract.engine.rank_report import Consumed
 from rlfleet_contract.engine.safetensors import Tensor
-from rlfleet_contract.engine.tensor_names import Experts, Renames, unpacked
+from rlfleet_contract.engine.tensor_names import DRAFTER, Experts, Renames, unpacked
 
 HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 ROTARY = re.compile(r"rotary_(pos_)?emb\.(inv_freq|cos_cached|sin_cached)$")
 """Tables that a model computes from its config; older releases of transformers saved them."""
-IGNORED = re.compile(rf"(^|\.)mtp[._]|(^|[._])nextn|{ROTARY.pattern}")
+IGNORED = re.compile(rf"{DRAFTER.pattern}|{ROTARY.pattern}")
 _LAYER = re.compile(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 
 
@@ -34,6 +34,8 @@ class RequiredTensors:
     """How a version's names may differ from the base model's."""
     experts: Experts | None = None
     """Layers whose experts may be fused or separate."""
+    omits_drafters: bool = False
+    """Whether a version may hold a drafter's tensors that the base model lacks."""
 
 
 def reported_by(
@@ -49,7 +51,14 @@ def reported_by(
         return None
     tied = any(one.tied for one in reports)
     optional = set(names) - read | _heads(names, tied=tied)
-    return RequiredTensors(boot, tuple(sorted(optional)), tied, _common(reports), _experts(reports))
+    return RequiredTensors(
+        boot,
+        tuple(sorted(optional)),
+        tied,
+        _common(reports),
+        _experts(reports),
+        all(one.omits_drafters for one in reports),
+    )
 
 
 def _common(reports: Sequence[Consumed]) -> Renames | None:

@@ -63,6 +63,17 @@ async def test_a_drafter_s_tensors_are_demanded_where_one_read_them(
     assert "2 missing tensors: mtp.fc.weight, mtp.norm.weight" in problem.message
 
 
+async def test_a_version_may_hold_a_drafter_that_the_base_model_lacks(
+    tmp_path: Path, model: Path, weights: Path
+) -> None:
+    """A trainer saves its own base's layers, and transformers writes a base without them."""
+    write_file(model / "model.safetensors", SHAPES, 0)
+    write_file(weights / "step-1" / "model.safetensors", SHAPES | DRAFTER, 1)
+
+    async with serving(model, weights, tmp_path / "pod") as subject:
+        assert (await subject.serve("step-1")).proved == "step-1"
+
+
 async def test_without_the_engine_s_word_the_usual_names_are_taken_for_ignored(
     tmp_path: Path, model: Path, weights: Path
 ) -> None:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.model_executor.model_loader import base_loader
 
 from rlfleet_contract.engine.rank_report import Consumed
-from rlfleet_contract.engine.tensor_names import packed
+from rlfleet_contract.engine.tensor_names import DRAFTER, packed
 from rlfleet_engine import json_logs
 from rlfleet_engine.reload.ledger import Ledger
 from rlfleet_engine.vllm.reload import aliases, fused_experts
@@ -142,6 +142,7 @@ def at_boot(model: Any, ranks: int, apart: Any | None) -> Consumed | None:
         ranks=ranks,
         renames=renames_of(model, read),
         experts=fused_experts.experts_of(model, _WATCHING.filled),
+        omits_drafters=True,
     )
 
 
@@ -150,13 +151,22 @@ def read_by(model: Any) -> frozenset[str]:
     return _WATCHING.names_read_by(model)
 
 
-def without_lost_heads(
+def as_booted(
     model: Any, apart: Any | None, tensors: Iterable[tuple[str, Any]]
 ) -> Iterator[tuple[str, Any]]:
-    """Leave out a tied head that the boot did not read, because some loaders fail on it."""
-    read = _WATCHING.names_read(apart) or frozenset()
-    left = _is_tied(model)
-    return ((name, data) for name, data in tensors if not (left and _is_head(name)) or name in read)
+    """Leave out what the boot did not read and some loaders fail on.
+
+    That is a tied head, and layers that propose tokens: a trainer may save those of its own base.
+    """
+    read = _WATCHING.names_read(apart)
+    # Before the load, which may take the parameters of layers apart.
+    is_tied, known = _is_tied(model), read or frozenset()
+
+    def is_left_out(name: str) -> bool:
+        is_drafter = read is not None and DRAFTER.search(name) is not None
+        return is_drafter or (is_tied and _is_head(name))
+
+    return ((name, data) for name, data in tensors if name in known or not is_left_out(name))
 
 
 def _is_tied(model: Any) -> bool:

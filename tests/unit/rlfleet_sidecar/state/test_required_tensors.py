@@ -41,6 +41,23 @@ def test_a_drafter_s_tensors_are_demanded_where_one_read_them() -> None:
     assert str(differences(model, tensors("a"), used)).startswith("1 missing tensors: mtp.fc;")
 
 
+@pytest.mark.parametrize("drafter", ["mtp.fc", "model.mtp_layers.0.fc", "model.nextn_fc"])
+def test_a_drafter_s_tensors_that_the_base_lacks_are_left_out_where_all_ranks_do(
+    drafter: str,
+) -> None:
+    said = rank("a", ranks=2)
+    omits = said.model_copy(update={"omits_drafters": True})
+    base, version = tensors("a"), tensors("a", drafter)
+
+    ours = needs(reported_by("boot", base, [omits, omits]))
+    older = needs(reported_by("boot", base, [omits, said]))
+
+    assert differences(base, version, ours) is None
+    assert f"1 unknown tensors: {drafter}" in (differences(base, version, older) or "")
+    assert f"1 unknown tensors: {drafter}" in (differences(base, version, assumed(base, {})) or "")
+    assert "1 unknown tensors: b" in (differences(base, tensors("a", "b"), ours) or "")
+
+
 @pytest.mark.parametrize(
     "said",
     [[], [None], [rank("a"), None], [rank("a", ranks=2)], [rank("other")], [rank()]],
