@@ -59,7 +59,7 @@ class _Visit:
         keeper.finish(self._step)
         keeper.finish(self._base)
         # Before vLLM is here, which changes classes of transformers (GPT-NeoX).
-        self._forms = forms.forms(self._step, keeper.state_of(name, self._step))
+        self._forms = keeper.forms_of(name, self._step)
         self._settings = SidecarSettings(
             model_name=name,
             model_path=self._base,

@@ -79,7 +79,7 @@ def name_twice(at: Path) -> None:
 def with_equal_head(base: Path, at: Path) -> None:
     """Write the base with a head that equals the embeddings."""
     tensors = tensors_of(base)
-    _bare(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, at)
+    bare(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, at)
 
 
 def rename(at: Path, heads: Mapping[str, str]) -> None:
@@ -102,15 +102,15 @@ def forms(step: Path, state: Tensors) -> Mapping[str, Write]:
     found: dict[str, Write] = {
         "save_pretrained": lambda at: _saved(step, at),
         "sharded": lambda at: _sharded(files, at),
-        "bare": lambda at: _bare(files, at),
+        "bare": lambda at: bare(files, at),
     }
     if _shapes(state) != _shapes(files):
-        found["state_dict"] = lambda at: _bare(state, at)
+        found["state_dict"] = lambda at: bare(state, at)
     if _HEAD in files and is_tied(step):
-        found["one_name"] = lambda at: _bare({n: t for n, t in files.items() if n != _HEAD}, at)
+        found["one_name"] = lambda at: bare({n: t for n, t in files.items() if n != _HEAD}, at)
     single = _one_by_one(state)
     if any(name.endswith(_GATE_UP) for name in files.keys() - single.keys()):
-        found["one_by_one"] = lambda at: _bare(single, at)
+        found["one_by_one"] = lambda at: bare(single, at)
     return found
 
 
@@ -144,7 +144,7 @@ def _sharded(tensors: Tensors, at: Path) -> None:
     (at / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def _bare(tensors: Tensors, at: Path) -> None:
+def bare(tensors: Tensors, at: Path) -> None:
     """Weights alone in one file, with neither config nor index: as prime-rl does."""
     at.mkdir()
     save_file(tensors, at / "model.safetensors", META)

@@ -88,6 +88,15 @@ def state_of(name: str, at: Path) -> dict[str, Any]:
     return {key: tensor.clone().contiguous() for key, tensor in model.state_dict().items()}
 
 
+def forms_of(name: str, step: Path) -> Mapping[str, forms.Write]:
+    """Return how a step is written in each of its forms."""
+    found = forms.forms(step, state_of(name, step))
+    if "further" not in MODELS[name]:
+        return found
+    more = forms.tensors_of(step) | written.tensors(MODELS[name]["further"], 3)
+    return {**found, "further": lambda at: forms.bare(more, at)}
+
+
 def _class(entry: Mapping[str, Any]) -> str:
     pictures = "AutoModelForImageTextToText" if "text" in entry else "AutoModelForCausalLM"
     return str(entry.get("class", pictures))

@@ -43,7 +43,7 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
     ``config`` in Mistral's own format.
     """
     at.mkdir()
-    made = _tensors(wanted, seed)
+    made = tensors(wanted, seed)
     if "params" in wanted:
         save_file(made, at / "consolidated.safetensors", forms.META)
         (at / "params.json").write_text(json.dumps(wanted["params"]))
@@ -59,13 +59,14 @@ def write(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
 
 def add(at: Path, wanted: Mapping[str, Any], seed: int) -> None:
     """Add ``tensors`` for which transformers has no layers, and ``config`` that announces them."""
-    tensors = forms.tensors_of(at) | _tensors(wanted, seed)
-    save_file(tensors, at / "model.safetensors", forms.META)
+    joined = forms.tensors_of(at) | tensors(wanted, seed)
+    save_file(joined, at / "model.safetensors", forms.META)
     config = json.loads((at / "config.json").read_text()) | wanted.get("config", {})
     (at / "config.json").write_text(json.dumps(config))
 
 
-def _tensors(wanted: Mapping[str, Any], seed: int) -> forms.Tensors:
+def tensors(wanted: Mapping[str, Any], seed: int) -> forms.Tensors:
+    """Make ``tensors`` of the shapes that the table says."""
     random = torch.Generator().manual_seed(seed)
     return {
         name: _made(name, shape, random)
