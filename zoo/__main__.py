@@ -25,7 +25,7 @@ os.environ |= {  # noqa: TID251 - vLLM's own settings, before it is imported
 from vllm.platforms import current_platform
 
 from rlfleet_engine.vllm import model_infos
-from zoo import experts, keeper, kernels, packed
+from zoo import attention, experts, keeper, kernels, packed
 from zoo.examine import examine
 
 PASSED, FAILED = 0, 3
@@ -43,6 +43,7 @@ def main() -> int:
     if current_platform.is_cpu():
         kernels.use()
         experts.use()
+        attention.use()
     if options.packed:
         packed.use()
     # vLLM prints on standard output too.

@@ -34,6 +34,7 @@ A model passes if:
 Quantised layers for which this processor has no kernel are computed in torch (zoo/kernels.py).
 So are routers by sigmoid, or with a bias, without groups, which vLLM's build for a processor lacks,
 and experts without a gate or without weights (zoo/experts.py).
+Sparse attention attends to all tokens: an indexer chooses more than a probe has (zoo/attention.py).
 Of a model that vLLM boots and does not answer with, memory alone is compared; it counts as failed.
 Where vLLM does not reload a model in place, its engine fails the self-test (EngineUnfaithful).
 Each engine tests itself when it boots.
