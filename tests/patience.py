@@ -54,6 +54,11 @@ class Signs:
         """The longest gap so far."""
         return max(self.gaps, default=0.0)
 
+    @property
+    def quiet_s(self) -> float:
+        """How long ago the last one was sent, which no gap has yet."""
+        return 0.0 if self._sent is None else time.monotonic() - self._sent
+
     async def give(self, request: Awaitable[T]) -> T:
         """Wait for a request's answer."""
         before, self._sent = self._sent, time.monotonic()
