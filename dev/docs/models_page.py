@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ Every digest of memory must be the one that a GPU computes.
 llama-int8 fails only here: a CPU's kernel keeps addresses of scales, which this reload frees.
 
 """
+_IN_A_LINE = 12
 _COLUMNS = ("model", "kind", "architecture", "own names", "kinds", "H100")
 _ALIKE = "its memory is that of a boot on the step"
 _OWN = {"state_dict": "", "one_by_one": "one by one: "}
@@ -171,9 +172,15 @@ def _why(row: dict[str, Any]) -> str:
 
 
 def _by_reason(found: Iterable[tuple[str, str]]) -> list[str]:
-    """Return one line for each reason, with the models that it concerns."""
+    """Return lines for each reason, with the models that it concerns."""
     models: dict[str, list[str]] = {}
     for model, reason in found:
         if reason:
             models.setdefault(reason, []).append(model)
-    return [f"- **{', '.join(names)}**: {reason}" for reason, names in models.items()]
+    parts = ((why, each) for why, names in models.items() for each in _few(names))
+    return [f"- **{', '.join(names)}**: {why}" for why, names in parts]
+
+
+def _few(names: list[str]) -> Iterator[list[str]]:
+    """Yield a reason's models in lines that can be read."""
+    yield from (names[at : at + _IN_A_LINE] for at in range(0, len(names), _IN_A_LINE))
