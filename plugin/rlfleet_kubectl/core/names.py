@@ -5,3 +5,4 @@ FLEETS = "rlinferencefleets.rlfleet.dev"
 FLEET_LABEL = "rlfleet.dev/fleet"
 OPERATOR_PODS = "app.kubernetes.io/part-of=rlfleet,app.kubernetes.io/component=operator"
 """Labels of the operator's Deployments and pods; the chart's nameOverride leaves them alone."""
+WORKER_CONTAINERS = ("engine", "sidecar")

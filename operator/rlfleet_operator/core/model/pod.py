@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rlfleet_contract import paths
 from rlfleet_operator.core.model.fleet import names_fleet
-from rlfleet_operator.core.model.pod_additions import awaited_init, unready
+from rlfleet_operator.core.model.pod_additions import awaited_init, container_statuses, unready
 from rlfleet_operator.core.model.worker_pod import Pod, log_of, was_ready
 from rlfleet_operator.core.model.world import (
     ADMIN_PORT_NAME,
@@ -116,15 +116,8 @@ def _epoch(time: str | None) -> float | None:
     return None if time is None else epoch_of(time)
 
 
-def _container_statuses(status: Raw) -> list[Raw]:
-    return [
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ]
-
-
 def _engine(status: Raw) -> Raw:
-    found = (c for c in _container_statuses(status) if c["name"] == ENGINE_CONTAINER)
+    found = (c for c in container_statuses(status) if c["name"] == ENGINE_CONTAINER)
     return next(found, {})
 
 
@@ -158,7 +151,7 @@ def _restarted(pod: str, status: Raw, ready_changed_at: float | None) -> str | N
 
     One that was ready since then hangs: how it ended before is not why.
     """
-    for container in _container_statuses(status):
+    for container in container_statuses(status):
         is_down = container.get("restartCount") and not container.get("ready")
         if container["name"] == ENGINE_CONTAINER or not is_down:
             continue
@@ -175,7 +168,7 @@ def _trouble(pod: str, status: Raw, conditions: Mapping[str, Raw]) -> str | None
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason')}: {scheduled.get('message', '')}"
-    for container in _container_statuses(status):
+    for container in container_statuses(status):
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason")
         if reason and reason not in _PATIENCE:

@@ -20,7 +20,7 @@ def awaited_init(raw: Raw) -> str | None:
 
 def unready(raw: Raw) -> str | None:
     """Return what keeps a pod from Ready: a container that runs, else a gate of another tool."""
-    statuses = (*_status(raw, "initContainerStatuses"), *_status(raw, "containerStatuses"))
+    statuses = container_statuses(raw.get("status") or {})
     containers = (c["name"] for c in statuses if _runs(c) and not c.get("ready"))
     if name := next(containers, None):
         return f"container {name} not ready"
@@ -28,6 +28,14 @@ def unready(raw: Raw) -> str | None:
     gates = (gate["conditionType"] for gate in _spec(raw, "readinessGates"))
     gate = next((gate for gate in gates if gate not in {READINESS_GATE, *true}), None)
     return gate and f"readiness gate {gate} not true"
+
+
+def container_statuses(status: Raw) -> list[Raw]:
+    """Return what a pod's status has of each container, init containers first."""
+    return [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
 
 
 def _runs(container: Raw) -> bool:

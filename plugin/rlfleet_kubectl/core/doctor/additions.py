@@ -4,11 +4,16 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from rlfleet_kubectl.core.doctor.finding import Finding, warning
-from rlfleet_kubectl.core.doctor.scene import kubectl_in, named, seconds_since
+from rlfleet_kubectl.core.doctor.scene import (
+    container_statuses,
+    gates_of,
+    kubectl_in,
+    named,
+    seconds_since,
+)
+from rlfleet_kubectl.core.names import WORKER_CONTAINERS
 from rlfleet_view.fleet import RawObject, age
 
-OURS = ("engine", "sidecar")
-"""The containers of a worker."""
 _OUR_GATE = "rlfleet.dev/WeightsReady"
 _LATE_S = 60.0
 """How long such a container may run before it has to have ended, or to be ready."""
@@ -29,10 +34,9 @@ def _field(pod: RawObject, part: str, field: str) -> list[RawObject]:
 
 def _of_containers(pod: RawObject, now: datetime) -> Iterator[Finding]:
     """Yield the first container that runs for long, and is awaited."""
-    kinds = ("initContainerStatuses", "containerStatuses")
-    every = [one for kind in kinds for one in _field(pod, "status", kind)]
+    every = container_statuses(pod)
     late = [one for one in every if _ran_s(one, now) > _LATE_S and not one.get("ready")]
-    one = next((one for one in late if one["name"] not in OURS), None)
+    one = next((one for one in late if one["name"] not in WORKER_CONTAINERS), None)
     if one is None:
         return
     name, ran = one["name"], age(_ran_s(one, now))
@@ -66,8 +70,7 @@ def _of_gates(pod: RawObject, now: datetime) -> Iterator[Finding]:
         return
     # Ready changed when the first of them became false.
     since = seconds_since(found.get("Ready", {}).get("lastTransitionTime"), now) or 0.0
-    gates = [gate["conditionType"] for gate in _field(pod, "spec", "readinessGates")]
-    for kind in gates if since > _UNSEEN_S else ():
+    for kind in gates_of(pod) if since > _UNSEEN_S else ():
         if not _is_true(found, kind):
             why = found.get(kind, {}).get("message") or "its controller has not set it"
             said = f"takes no traffic: readiness gate {kind} is not true: {why}"

@@ -6,8 +6,16 @@ from datetime import datetime
 
 from rlfleet_kubectl.core.doctor import additions, commands
 from rlfleet_kubectl.core.doctor.finding import EACH, Finding, error, warning
-from rlfleet_kubectl.core.doctor.scene import Scene, kubectl_in, labels_of, named, seconds_since
-from rlfleet_kubectl.core.names import FLEET_LABEL
+from rlfleet_kubectl.core.doctor.scene import (
+    Scene,
+    container_statuses,
+    gates_of,
+    kubectl_in,
+    labels_of,
+    named,
+    seconds_since,
+)
+from rlfleet_kubectl.core.names import FLEET_LABEL, WORKER_CONTAINERS
 from rlfleet_view.fleet import RawObject, age
 from rlfleet_view.last_words import last_words
 
@@ -28,7 +36,6 @@ _OFTEN = 3
 """A container that is not ready after so many restarts does not come up by itself."""
 _HEAD, _TAIL = 160, 120
 """So much of a long message is shown: its end often has the cause."""
-_OURS = additions.OURS
 _WAYS_TO_A_NODE = (
     ("persistentvolumeclaim", "mend the claim, or the volume in spec.model and spec.weights"),
     ("Insufficient", "lower spec.engine.resources.requests, or add a node"),
@@ -46,8 +53,8 @@ def crashed(space: Scene) -> list[tuple[RawObject, RawObject]]:
         (pod, container)
         for pod in space.of("pods")
         if FLEET_LABEL in labels_of(pod)
-        for container in _containers(pod.get("status") or {})
-        if container["name"] in _OURS and (end := last_end(container))
+        for container in container_statuses(pod)
+        if container["name"] in WORKER_CONTAINERS and (end := last_end(container))
         if not container.get("ready") and (end.get("exitCode") or not end.get("message"))
     ]
 
@@ -69,7 +76,7 @@ def of_pod(pod: RawObject, space: Scene, now: datetime) -> Iterator[Finding]:
     yield from _unseen(pod, about, now)
     yield from _of_node(pod, about, now)
     yield from _not_mounted(pod, space, about)
-    for container in _containers(status):
+    for container in container_statuses(pod):
         yield from _of_container(container, pod, command, now)
     if FLEET_LABEL in labels_of(pod):
         yield from additions.of_pod(pod, now)
@@ -118,8 +125,7 @@ def _unseen(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
 def _of_node(pod: RawObject, about: str, now: datetime) -> Iterator[Finding]:
     """Yield a pod that only Kubernetes calls not ready: its node no longer reports it."""
     spec, conditions = pod.get("spec") or {}, (pod.get("status") or {}).get("conditions")
-    gates = [gate["conditionType"] for gate in spec.get("readinessGates") or ()]
-    if _is_unseen(conditions or [], gates, now):
+    if _is_unseen(conditions or [], gates_of(pod), now):
         node = spec.get("nodeName", "its node")
         said = f"out of traffic, though its containers are ready: node {node} may be lost"
         yield error("PodNotReady", about, said, f"kubectl describe node {node}; mend its kubelet")
@@ -144,7 +150,7 @@ def _not_mounted(pod: RawObject, space: Scene, about: str) -> Iterator[Finding]:
     status = pod.get("status") or {}
     if status.get("phase") != "Pending" or not (pod.get("spec") or {}).get("nodeName"):
         return
-    if any("running" in (one.get("state") or {}) for one in _containers(status)):
+    if any("running" in (one.get("state") or {}) for one in container_statuses(pod)):
         return
     for event in space.events("Pod", pod["metadata"]["name"]):
         if event.get("reason") in _MOUNTS:
@@ -181,7 +187,7 @@ def _restarted(
     if not last or ago is None or ago > _RECENT_S:
         return
     # vLLM's server exits with 0 when its engine has died, but a worker's engine ends with its pod.
-    if last.get("exitCode") == 0 and container["name"] not in _OURS:
+    if last.get("exitCode") == 0 and container["name"] not in WORKER_CONTAINERS:
         return
     count = container.get("restartCount", 0)
     is_up = "running" in (container.get("state") or {})
@@ -208,7 +214,7 @@ def _memory(pod: RawObject, name: str) -> str:
 
 
 def _memory_mend(name: str, pod: RawObject) -> str:
-    if name in _OURS:
+    if name in WORKER_CONTAINERS:
         return patch(pod, {name: {"resources": {"limits": {"memory": "SIZE"}}}})
     return _upgrade(pod, "resources.limits.memory=SIZE")
 
@@ -219,7 +225,7 @@ def _upgrade(pod: RawObject, *values: str) -> str:
 
 def _pull_mend(name: str, pod: RawObject, said: str) -> str:
     is_denied = any(word in said for word in ("authorization", "unauthorized", "403", "401"))
-    if name not in _OURS:
+    if name not in WORKER_CONTAINERS:
         fields = "image.repository=NAME,image.tag=TAG"
         return _upgrade(pod, "imagePullSecrets[0].name=SECRET" if is_denied else fields)
     if is_denied:
@@ -254,13 +260,6 @@ def _end(container: RawObject) -> str:
     last = last_end(container)
     reason, code = last.get("reason", "unknown reason"), last.get("exitCode")
     return _with(f"{reason}, exit code {code}", last_words(last, _HEAD + _TAIL))
-
-
-def _containers(status: RawObject) -> list[RawObject]:
-    return [
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ]
 
 
 def _with(found: str, more: str) -> str:

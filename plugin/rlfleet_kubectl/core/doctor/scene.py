@@ -92,6 +92,20 @@ def environment(container: RawObject) -> dict[str, str]:
     return {one["name"]: str(one.get("value", "")) for one in container.get("env") or ()}
 
 
+def container_statuses(pod: RawObject) -> list[RawObject]:
+    """Return what a pod's status has of each container, init containers first."""
+    status = pod.get("status") or {}
+    return [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+
+
+def gates_of(pod: RawObject) -> list[str]:
+    """Return the types of a pod's readiness gates."""
+    return [one["conditionType"] for one in (pod.get("spec") or {}).get("readinessGates") or ()]
+
+
 def _is_about(event: RawObject, kind: str, name: str) -> bool:
     about = event.get("involvedObject") or {}
     return (about.get("kind"), about.get("name")) == (kind, name)
