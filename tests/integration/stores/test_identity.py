@@ -8,9 +8,8 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,6 +19,7 @@ import pytest
 from rlfleet_sidecar.settings import SidecarSettings
 from rlfleet_sidecar.stores.client import StoreClient
 from rlfleet_sidecar.stores.url import StoreUrl
+from tests.fakes.threaded_server import threaded
 
 pytestmark = pytest.mark.integration
 ROLE = "arn:aws:iam::111122223333:role/reader"
@@ -76,14 +76,11 @@ def serving(asked: list[Request], certificate: Path | None = None) -> Iterator[s
         def log_message(self, *_: object) -> None:
             """Stay silent."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate, certificate.with_suffix(".key"))
-            made.socket = context.wrap_socket(made.socket, server_side=True)
-        Thread(target=made.serve_forever, daemon=True).start()
-        yield f"http{'s' if certificate else ''}://127.0.0.1:{made.server_address[1]}"
-        made.shutdown()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
+    if tls and certificate:
+        tls.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    with threaded(Handler, tls=tls) as url:
+        yield url
 
 
 def listed(settings: SidecarSettings, url: str, **other: Any) -> None:
